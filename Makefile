@@ -12,7 +12,7 @@ FIGURES = hero fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves 
 # what it has no use for; the environment is not read, since it may hold COLUMNS, the terminal's width,
 # or NAME, the host's.
 SWITCHES = ALL EARLIER FRESH LATEX PDF PLAN PUBLISH RECORDED REPLACE
-VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS
+VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS STUDY
 NAMED = plan tune table figure
 RUNNING = $(NAMED) $(TABLES) fig1 fig2 claims cures
 OF_data = DATA

@@ -47,6 +47,34 @@ def test_every_module_of_the_core_is_imported_without_optional_packages() -> Non
     python(code + "    importlib.import_module(name)")
 
 
+def test_a_transformer_is_diagnosed_with_torch_and_numpy_only(tmp_path: Path) -> None:
+    """Only the packages that torch itself requires can be imported beside them."""
+    code = f"""
+import os, re, runpy
+from importlib.metadata import requires
+import numpy, torch
+
+known = {{"torch", "numpy", "oversmoothing", "collapse", *sys.stdlib_module_names}}
+known |= {{re.split(r"[^\\w-]", line)[0].replace("-", "_") for line in requires("torch")}}
+known |= {{name.partition(".")[0] for name in sys.modules}}
+
+class Others:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in known:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Others())
+os.chdir({str(tmp_path)!r})
+runpy.run_path({str(PACKAGE.parents[1] / "examples/collapse.py")!r}, run_name="__main__")
+"""
+    said = python(code)
+    assert "From layers.12 on" in said and "needs matplotlib" in said
+    assert {path.name for path in (tmp_path / "outputs/diagnose").iterdir()} == {
+        "collapse.csv",
+        "collapse.txt",
+    }
+
+
 def test_the_package_alone_imports_no_torch() -> None:
     code = "import oversmoothing; print(oversmoothing.__version__, 'torch' in sys.modules)"
     assert python(code).split()[1:] == ["False"]

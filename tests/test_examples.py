@@ -1,12 +1,14 @@
 """Every example runs, and measures what is committed where its settings are the same."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 from in_process import ROOT, here
 
 KEYS = {"graph", "depth", "seed", "network", "model", "block", "layer", "method", "epoch", "gamma"}
+KEYS |= {"weights", "tokens", "start"}
 EXAMPLES = {  # words: what it needs, its file, the part that follows from the settings alone
     "diagnose_deit.py --models ContraNorm": ("timm", "deit.csv", ""),
     "diagnose_gcn.py --graphs cora --depths 2 --seeds 0": ("torch_geometric", "gcn_depth.csv", ""),
@@ -14,6 +16,9 @@ EXAMPLES = {  # words: what it needs, its file, the part that follows from the s
     "deep_gcn.py --methods initial_residual --depth 4 --epochs 60 --seeds 0": (
         "torch_geometric", "deep_gcn.csv", None,
     ),
+    "collapse.py": ("torch", "collapse.csv", ""),
+    "real_models.py smollm2": ("gguf", "smollm2.csv", ""),
+    "smollm2.py lengths --tokens 32": ("gguf", "smollm2_lengths.csv", ""),
     "timm_digits.py --epochs 1 --seeds 0": ("timm", "timm_digits.csv", ""),
     "train_sst2.py --gammas 0 --steps 1 --seeds 0": (
         "accelerate", "train_sst2_layers.csv", "γ = 0, random",
@@ -54,7 +59,56 @@ def test_an_example_measures_what_is_committed(
     assert compared
     for place in compared:
         for value, expected in zip(found[place], committed[place], strict=True):
-            assert float(value or 0) == pytest.approx(float(expected or 0), rel=1e-4), place
+            assert float(value or 0) == pytest.approx(float(expected or 0), 1e-4, 1e-6), place
+
+
+PAGES = {"real_models.md": {"collapse", "gcn32", "deit_photos", "minilm", "smollm2"}}
+PAGES |= {"diagnose.md": {"deit_photos"}}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_printed_reports_on_pages_are_the_recorded_ones(page: str) -> None:
+    """Every cell of a table, and every quoted summary, is that of a file in results/diagnose."""
+    text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
+    tables = re.findall(r"^```text\n(layer .*?)```", text, re.M | re.S)
+    assert len(tables) == len(PAGES[page])
+    of = {name: recorded(name) for name in PAGES[page]}
+    for table in tables:
+        head, *rows = [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
+        named = [name.rstrip(" ↑↓") for name in head[1:]]
+        assert any(
+            all(row[1:] == [of[name].get((row[0], metric)) for metric in named] for row in rows)
+            for name in of
+        ), table
+    summaries = re.findall(r"^```text\n(The .*?)```", text, re.M | re.S)
+    found = {" ".join(quote.split()) for quote in summaries}
+    texts = {(ROOT / f"results/diagnose/{name}.txt").read_text("utf-8") for name in of}
+    assert found <= {text.strip().splitlines()[-1] for text in texts}
+
+
+def recorded(name: str) -> dict[tuple[str, str], str]:
+    """The printed cells of a report by layer and metric."""
+    path = ROOT / f"results/diagnose/{name}.txt"
+    rows = [re.split(r"\s{2,}", line.strip()) for line in path.read_text("utf-8").splitlines()]
+    start = next(i for i, row in enumerate(rows) if row[0] == "layer")
+    shown = [name.rstrip(" ↑↓") for name in rows[start][1:]]
+    with path.with_suffix(".csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    cells = {
+        (line["layer"], metric): cell(value, line.get(f"{metric}_reference"))
+        for line in lines
+        for metric, value in line.items()
+    }
+    for row in rows[start + 1 : start + 1 + len(lines)]:
+        assert row[1:] == [cells[row[0], metric] for metric in shown]
+    return cells
+
+
+def cell(value: str, reference: str | None) -> str:
+    if not re.fullmatch(r"-?[\d.]+(e-?\d+)?", value):
+        return value
+    own, beside = (f"{float(x):#.3g}".rstrip(".") if x else "" for x in (value, reference))
+    return f"{own} ({beside})" if beside else own
 
 
 def lines(path: Path) -> dict[tuple[str, ...], list[str]]:

@@ -22,16 +22,21 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.base import Context as Context
     from oversmoothing.aggregators.base import Inside as Inside
     from oversmoothing.aggregators.base import Instead as Instead
+    from oversmoothing.aggregators.batchnorm import BatchNorm as BatchNorm
     from oversmoothing.aggregators.centered import Centered as Centered
     from oversmoothing.aggregators.contranorm import ContraNorm as ContraNorm
     from oversmoothing.aggregators.contranorm_d import ContraNormD as ContraNormD
+    from oversmoothing.aggregators.diffgroupnorm import DiffGroupNorm as DiffGroupNorm
     from oversmoothing.aggregators.drop_edge import DropEdge as DropEdge
     from oversmoothing.aggregators.em import EM as EM
     from oversmoothing.aggregators.external import External as External
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.feat_scale import FeatScale as FeatScale
+    from oversmoothing.aggregators.graphnorm import GraphNorm as GraphNorm
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
+    from oversmoothing.aggregators.meannorm import MeanNorm as MeanNorm
     from oversmoothing.aggregators.neutreno import NeuTRENO as NeuTRENO
+    from oversmoothing.aggregators.nodenorm import NodeNorm as NodeNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
     from oversmoothing.aggregators.rezero import ReZero as ReZero
     from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
@@ -55,16 +60,21 @@ _HOMES = {  # where each public name is defined
     "adapters.recipe": "recipe",
     "aggregators.attn_scale": "AttnScale",
     "aggregators.base": "After Aggregator Context Inside Instead",
+    "aggregators.batchnorm": "BatchNorm",
     "aggregators.centered": "Centered",
     "aggregators.contranorm": "ContraNorm",
     "aggregators.contranorm_d": "ContraNormD",
+    "aggregators.diffgroupnorm": "DiffGroupNorm",
     "aggregators.drop_edge": "DropEdge",
     "aggregators.em": "EM",
     "aggregators.external": "External",
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.feat_scale": "FeatScale",
+    "aggregators.graphnorm": "GraphNorm",
     "aggregators.layernorm": "LayerNorm",
+    "aggregators.meannorm": "MeanNorm",
     "aggregators.neutreno": "NeuTRENO",
+    "aggregators.nodenorm": "NodeNorm",
     "aggregators.pairnorm": "PairNorm",
     "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",

@@ -1,4 +1,4 @@
-"""LayerNorm and PairNorm: parity with torch-geometric, and their invariants."""
+"""Norms: parity with torch-geometric, and their invariants."""
 
 from functools import partial
 
@@ -8,10 +8,15 @@ import torch_geometric.nn as pyg
 from tokens import random_tokens
 
 from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.contranorm_d import ContraNormD
+from oversmoothing.aggregators.diffgroupnorm import DiffGroupNorm
+from oversmoothing.aggregators.graphnorm import GraphNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
+from oversmoothing.aggregators.meannorm import MeanNorm
+from oversmoothing.aggregators.nodenorm import NodeNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 
 
@@ -32,6 +37,65 @@ def test_pairnorm_equals_torch_geometric(mode: str, scale: float) -> None:
     theirs = pyg.PairNorm(scale, scale_individually=mode == "PN-SI", eps=1e-6)(x)
     # they add eps outside the root for PN-SI, the authors inside: 1e-6 relative
     assert torch.allclose(PairNorm(mode, scale)(x, Context()), theirs, atol=1e-6)
+
+
+def drawn(module: torch.nn.Module) -> torch.nn.Module:
+    """In float64, with parameters away from their initial values."""
+    for number, parameter in enumerate(module.parameters()):
+        noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+        parameter.data += 0.3 * noise
+    return module.double()
+
+
+def twins(ours: torch.nn.Module, theirs: torch.nn.Module) -> tuple[torch.nn.Module, ...]:
+    """Both with equal parameters, in float64."""
+    drawn(ours)
+    for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        other.data = own.data.clone()
+    return ours, theirs.double()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", ["GraphNorm", "BatchNorm", "DiffGroupNorm", "MeanSubtractionNorm"])
+def test_equals_torch_geometric(kind: str, training: bool) -> None:
+    ours, theirs = {
+        "GraphNorm": lambda: (_graphnorm(), pyg.GraphNorm(7)),
+        "BatchNorm": lambda: (BatchNorm(7), pyg.BatchNorm(7)),
+        "DiffGroupNorm": lambda: (
+            DiffGroupNorm(7, 3, 0.5),
+            pyg.DiffGroupNorm(7, 3, 0.5, momentum=0.3),
+        ),
+        "MeanSubtractionNorm": lambda: (MeanNorm(), pyg.MeanSubtractionNorm()),
+    }[kind]()
+    ours, theirs = twins(ours, theirs)
+    for _ in range(3):  # moving averages differ from the initial ones afterwards
+        assert torch.allclose(ours(tokens()), theirs(tokens()), atol=1e-12)
+    ours.train(training), theirs.train(training)
+    assert torch.allclose(ours(tokens() + 1), theirs(tokens() + 1), atol=1e-12)
+
+
+def _graphnorm() -> GraphNorm:
+    """Its parameters in torch-geometric's order: weight, bias, mean_scale."""
+    norm = GraphNorm(7)
+    bias = norm._parameters.pop("bias")
+    mean_scale = norm._parameters.pop("mean_scale")
+    norm._parameters |= {"bias": bias, "mean_scale": mean_scale}
+    return norm
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+def test_nodenorm_leaves_the_power_that_it_does_not_divide_by(power: float) -> None:
+    x = tokens()
+    found, before = (of.std(dim=-1, correction=0) for of in (NodeNorm(power, eps=0.0)(x), x))
+    torch.testing.assert_close(found, before ** (1 - 1 / power))
+
+
+@pytest.mark.parametrize("norm", [GraphNorm(7), MeanNorm(), NodeNorm()])
+def test_padding_changes_no_token(norm: torch.nn.Module) -> None:
+    x, seen = tokens(), torch.arange(20) < 15
+    alone = drawn(norm)(x[:15])
+    padded = norm(x.where(seen[:, None], 1e3), Context(mask=seen))
+    torch.testing.assert_close(padded[:15], alone)
 
 
 def test_pairnorm_keeps_the_total_pairwise_distance() -> None:

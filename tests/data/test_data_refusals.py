@@ -10,7 +10,7 @@ from test_build import MASKS, PATH, X, Y, make
 from test_build import N as NODES
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data import csbm, ogb, planetoid, scenes, splits
+from oversmoothing.lab.data import csbm, heterophilous, ogb, planetoid, scenes, splits
 from oversmoothing.lab.data.augment import Augment, JointAugment
 from oversmoothing.lab.data.graph import check_graph
 
@@ -53,11 +53,11 @@ CALLS: dict[Callable, list[tuple[str, dict]]] = {  # function -> what is named, 
     planetoid.load: [
         ("data.name", {"name": "corra"}),
         ("data.protocol", {"name": "cora", "protocol": "geom"}),
-        ("data.filtered", {"name": "cora", "filtered": True}),
         ("data.split", {"name": "cora", "split": 10}),
         ("data.split", {"name": "cora", "split": -1}),
         ("data.split", {"name": "cora", "split": 3}),
     ],
+    heterophilous.load: [("data.name", {"name": "chameleon"})],
     ogb.load: [("data.name", {"name": "ogbn-proteins"})],
     divided: [
         ("data.split_sizes", {"sizes": sizes})

@@ -1,4 +1,4 @@
-"""The four real graphs: protocols, splits, features and edges."""
+"""The real graphs: protocols, splits, features and edges."""
 
 import urllib.request
 import warnings
@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected
 
-from oversmoothing.lab.data import planetoid
+from oversmoothing.errors import InputError
+from oversmoothing.lab.data import heterophilous, planetoid
 from oversmoothing.lab.data.graph import Graph, count_isolated
-from oversmoothing.lab.data.planetoid import first_of_each
 
 NAMES = ("cora", "citeseer", "chameleon", "squirrel")
 
@@ -27,10 +27,10 @@ def no_urls(monkeypatch):
 def load(data_root, tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("cache"))
 
-    def load(name, protocol="complement", split=0, normalize=True, filtered=False) -> Graph:
+    def load(name, protocol="complement", split=0, normalize=True) -> Graph:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "data citeseer: 48 nodes")
-            return planetoid.load(name, protocol, split, normalize, str(data_root), cache, filtered)
+            return planetoid.load(name, protocol, split, normalize, str(data_root), cache)
 
     return load
 
@@ -137,27 +137,37 @@ def test_equal_arguments_give_the_same_object(load):
     assert load("cora").checksum != load("cora", "geom-gcn").checksum
 
 
-# Nodes, edges without self-loops, self-loops; Platonov et al. have 890 nodes and 8,854 edges of
-# Chameleon, and 2,223 nodes and 46,998 edges of Squirrel.
-FILTERED = {"chameleon": (828, 7571, 47), "squirrel": (2169, 46390, 140)}
+# Nodes, edges, features, classes and training nodes of the first split, as Platonov et al. print.
+OFFICIAL = {
+    "chameleon_filtered": (890, 8854, 2325, 5, 409),
+    "squirrel_filtered": (2223, 46998, 2089, 5, 1053),
+    "actor": (7600, 26659, 932, 5, 3648),
+    "minesweeper": (10000, 39402, 7, 2, 5000),
+    "tolokers": (11758, 519000, 10, 2, 5879),
+    "texas": (183, 279, 1703, 5, 87),
+    "wisconsin": (251, 450, 1703, 5, 120),
+    "cornell": (183, 277, 1703, 5, 87),
+}
 
 
-@pytest.mark.parametrize("name", FILTERED)
-def test_filtered_graphs_have_no_duplicates(load, name):
-    every, kept = (load(name, "geom-gcn", "each", filtered=filtered) for filtered in (False, True))
-    rows, columns = kept.edges
-    counts = kept.num_nodes, int((rows < columns).sum()), int((rows == columns).sum())
-    assert counts == FILTERED[name] and is_undirected(kept.edges)
-    share = kept.num_nodes / every.num_nodes
-    for part in ("train", "val", "test"):  # those of the whole graph, so about as large
-        before, after = getattr(every, part).sum(dim=1), getattr(kept, part).sum(dim=1)
-        assert (after / before / share - 1).abs().max() < 0.2
-    assert (kept.train.int() + kept.val.int() + kept.test.int()).max() == 1
+@pytest.mark.filterwarnings("ignore:data texas. class 1 has no training node")
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_graphs_have_the_published_sizes_and_ten_splits(data_root, name):
+    graph = heterophilous.load(name, root=str(data_root))
+    rows, columns = graph.edges
+    sizes = graph.num_nodes, int((rows < columns).sum()), graph.x.shape[1], graph.num_classes
+    assert (*sizes, int(graph.train[0].sum())) == OFFICIAL[name]
+    assert is_undirected(graph.edges) and not (rows == columns).any()
+    assert graph.train.shape == (10, graph.num_nodes)
+    assert (graph.train.int() + graph.val.int() + graph.test.int() == 1).all()
+    assert (graph.metric == "roc_auc") == (name in ("minesweeper", "tolokers"))
+    one = heterophilous.load(name, split=3, root=str(data_root))
+    assert torch.equal(one.test, graph.test[3])
 
 
-def test_the_first_of_each_class_and_set_of_links_is_kept():
-    links = torch.tensor([[0, 0, 1, 0, 1, 5], [1, 2, 3, 3, 4, 4]])  # 3 from 0 and 1, 4 from 1 and 5
-    y = torch.tensor([0, 1, 1, 0, 0, 0, 1])
-    # 1 and 2 have links from 0 and one class; 0, 5, 6 have none, and 0 and 5 have one class
-    assert first_of_each(links, y).tolist() == [True, True, False, True, True, False, True]
-    assert first_of_each(links.flip(1), y).tolist() == first_of_each(links, y).tolist()
+def test_an_altered_file_is_refused(data_root, tmp_path):
+    folder = tmp_path / "graphs" / heterophilous.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "texas.npz").write_bytes(b"0")
+    with pytest.raises(InputError, match="altered"):
+        heterophilous.load("texas", root=str(tmp_path))

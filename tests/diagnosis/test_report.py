@@ -84,9 +84,21 @@ def test_figures_are_returned_and_drawn_into_given_axes() -> None:
     own = Figure().subplots(1, 2)
     assert REPORT.plot(ax=own[0])[1] == [own[0]] and len(own[0].lines) == 2
     assert REPORT.plot(ax=own[1], metrics="mad")[1][0].get_title() == "mad"
-    for wrong in ({"metrics": ["rank"]}, {"ax": own[0], "metrics": ["cosine", "mad"]}):
-        with pytest.raises(osm.InputError, match="^(metrics|ax): "):
+    of_two = {"ax": own[0], "metrics": ["cosine", "mad"]}
+    for wrong in ({"metrics": ["rank"]}, of_two, {"curves": ["GPT-9"]}):
+        with pytest.raises(osm.InputError, match="^(metrics|ax|curves): "):
             REPORT.plot(**wrong)
+
+
+def test_reference_curves_lie_beside_over_relative_depth_with_ranks_scaled_to_the_bound() -> None:
+    report = replace(REPORT, values={"effective_rank": [9.0, 8.0, 7.0]}, reference=None)
+    report = replace(report, bounds=(10, 20, 10))
+    _, [panel] = report.plot(curves=["GCN, 2 layers", "24 random post-LN layers"])
+    gcn, encoder, own = panel.lines
+    assert list(gcn.get_xdata()) == [1, 3] and list(own.get_ydata()) == [9, 8, 7]
+    assert len(encoder.get_xdata()) == 24
+    assert encoder.get_ydata()[0] == pytest.approx(20 * 43.0 / 50, rel=0.01)
+    assert len(report.plot(curves=True)[1][0].lines) == 9
 
 
 def test_a_data_frame_and_two_reports_beside_each_other() -> None:

@@ -153,7 +153,7 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     cures.write_all(tiny, found, tmp_path / "results", pdf=False)
     table = (tmp_path / "results/tables/cures.md").read_text()
     assert "| centered | 10.0 ± 0.0 |" in table and "| none | missing |" in table
-    assert PLACE._replace(method="none").command in table
+    assert PLACE._replace(method="none").command(tiny) in table
     assert "1 of 2 cells are measured" in table
 
 
@@ -165,12 +165,13 @@ def test_committed_records_are_the_runs_of_the_study() -> None:
     assert {r.place for r in found} <= study().keys()
 
 
-def test_every_method_composes_in_every_network() -> None:
-    cells = {(place.network, place.method): cell for place, cell in study().items()}.values()
+@pytest.mark.parametrize(("name", "budget"), [("cures", 4), ("cures_methods", 16)])
+def test_every_method_composes_in_every_network(name: str, budget: int) -> None:
+    cells = {(p.network, p.method): cell for p, cell in study(name).items()}.values()
     configs = [cures.config_of(cell, cell.candidates[-1]) for cell in cells]
     assert name_problems(configs) == []
     assert len({run_id(config) for config in configs}) == len(cells)
-    assert {len(cell.candidates) for cell in cells} == {4}
+    assert {len(cell.candidates) for cell in cells} == {budget}
 
 
 def test_an_unknown_name_is_answered_with_the_closest() -> None:

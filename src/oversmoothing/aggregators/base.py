@@ -114,6 +114,7 @@ class Aggregator(nn.Module):
         tokenwise: whether the output for a token depends on this token alone.
         draws: whether ``forward`` draws random numbers in training, other than by a child such as
             ``nn.Dropout``. A backbone that trains several seeds then builds one instance for each.
+        can_be_shared: whether layers can share an instance; not if it has moving averages.
     """
 
     site: ClassVar[str]
@@ -125,6 +126,7 @@ class Aggregator(nn.Module):
     reads_mask: bool = False
     tokenwise: ClassVar[bool] = False
     draws: bool = False
+    can_be_shared: ClassVar[bool] = True
 
     @property
     def steady(self) -> bool:

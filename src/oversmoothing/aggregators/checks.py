@@ -1,4 +1,4 @@
-"""Checks of options that several aggregators have."""
+"""Checks of options that several aggregators have, and the mean of the tokens that count."""
 
 import math
 from numbers import Integral, Real
@@ -67,3 +67,11 @@ def padding(context: Context) -> Tensor | None:
             f"{PADDING}, or choose an aggregator that can be causal, such as centered"
         )
     return mask
+
+
+def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the mean over unmasked tokens; 0 if all are masked. (..., N, C) -> (..., 1, C)."""
+    if mask is None:
+        return x.mean(dim=-2, keepdim=True)
+    seen = mask.to(x.dtype)
+    return seen @ x / seen.sum(dim=-1, keepdim=True).clamp(min=1)

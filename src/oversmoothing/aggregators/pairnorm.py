@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_eps, check_finite, like, padding
+from oversmoothing.aggregators.checks import check_eps, check_finite, like, mean_of_tokens, padding
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
@@ -59,7 +59,7 @@ class PairNorm(After):
             return self._normalised(precise, padding(context)).to(x.dtype)
 
     def _normalised(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        mean, scale = _mean(x, mask), like(self.scale, x)
+        mean, scale = mean_of_tokens(x, mask), like(self.scale, x)
         if self.mode == "PN-SCS":
             return scale * x / self._norm(x) - mean
         centered = x - mean
@@ -73,12 +73,4 @@ class PairNorm(After):
     def _mean_norm(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the root of the mean squared norm of the tokens, (..., 1, 1)."""
         squared = x.square().sum(dim=-1, keepdim=True)
-        return (self.eps + _mean(squared, mask)).sqrt()
-
-
-def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns the mean over unmasked tokens; 0 if all are masked. (..., N, C) -> (..., 1, C)."""
-    if mask is None:
-        return x.mean(dim=-2, keepdim=True)
-    seen = mask.to(x.dtype)
-    return seen @ x / seen.sum(dim=-1, keepdim=True).clamp(min=1)
+        return (self.eps + mean_of_tokens(squared, mask)).sqrt()

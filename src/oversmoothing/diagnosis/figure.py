@@ -1,7 +1,8 @@
 """The figure of a report: one panel per metric over the layers."""
 
+import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,17 @@ if TYPE_CHECKING:
 IN_A_ROW = 3  # panels
 SHARES = ("cosine", "mean_share", "attention_similarity", "sample_cosine")  # shown from 0 to 1
 MARKED = 24  # largest number of layers that are drawn with markers
+CURVES = Path(__file__).with_name("curves.csv")  # of examples/real_models.py --curves
+COLOURS = ("#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999933", "#882255")
+Curves = dict[str, list[dict[str, str]]]  # the layers of each model
 
 
 def draw(
-    report: "Report", path: str | Path | None, axes: list[Any] | None, metrics: Sequence[str]
+    report: "Report",
+    path: str | Path | None,
+    axes: list[Any] | None,
+    metrics: Sequence[str],
+    curves: bool | Iterable[str],
 ) -> tuple[Any, list[Any]]:
     """See ``Report.plot``, which gives the arguments."""
     if unknown := [name for name in metrics if name not in report.values]:
@@ -27,13 +35,18 @@ def draw(
         )
     if axes is not None and len(axes) < len(metrics):
         raise InputError(f"ax: expected {len(metrics)} axes, one per metric, got {len(axes)}")
+    beside = _chosen(curves)
     panels = _panels(len(metrics)) if axes is None else axes
     for panel, metric in zip(panels, metrics):
+        _beside(panel, report, metric, beside)
         _panel(panel, report, metric)
     figure = panels[0].figure
-    if report.reference and axes is None:
-        handles = panels[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
+    if (report.reference or beside) and axes is None:
+        lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
+        columns = min(IN_A_ROW, len(panels))
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(beside) / columns))
+        look = {"ncols": columns, "fontsize": 8, "frameon": False}
+        figure.legend(lines.values(), lines, loc="outside lower center", **look)
     try:
         if path is not None:
             figure.savefig(path)
@@ -56,13 +69,39 @@ def _panels(number: int) -> list[Any]:
     return panels[:number]
 
 
+def _chosen(curves: bool | Iterable[str]) -> Curves:
+    """Reads the reference curves of some models, or of all."""
+    known: Curves = {}
+    if curves is False:
+        return known
+    with CURVES.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            known.setdefault(line["model"], []).append(line)
+    named = [curves] if isinstance(curves, str) else curves
+    names = [*known] if named is True else [*named]
+    for name in names:
+        if name not in known:
+            raise InputError(f"curves: {name!r} has no curve; {meant(name, known)}")
+    return {name: known[name] for name in names}
+
+
+def _beside(panel: "Axes", report: "Report", metric: str, curves: Curves) -> None:
+    """Draws the curves of other models over relative depth; ranks as shares of their bound."""
+    scale = max(report.bounds, default=1) if "rank" in metric else 1
+    for colour, (model, lines) in zip(COLOURS, curves.items()):
+        if known := [line for line in lines if line.get(metric)]:
+            depth = [1 + float(line["depth"]) * (len(report.layers) - 1) for line in known]
+            values = [scale * float(line[metric]) for line in known]
+            panel.plot(depth, values, color=colour, lw=0.9, alpha=0.8, label=model)
+
+
 def _panel(panel: "Axes", report: "Report", metric: str) -> None:
     marker = "o" if len(report.layers) <= MARKED else ""
     depth = range(1, len(report.layers) + 1)
     for of, style, colour in ((report, "-", "#0072B2"), (report.reference, "--", "#777777")):
         if of is not None:
             values = [math.nan if value is None else value for value in of.values[metric]]
-            look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.4, "color": colour}
+            look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.6, "color": colour}
             panel.plot(depth, values, style, **look, label=of.model)
     if metric in SHARES:
         panel.set_ylim(min(0.0, panel.get_ylim()[0]), 1.03)

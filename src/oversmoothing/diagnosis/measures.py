@@ -127,8 +127,8 @@ def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:
     if not wanted:
         raise InputError(f"metrics: got an empty list; expected some of {', '.join(MEASURES)}")
     own = [OwnMeasure.of(one) for one in wanted if callable(one)]
-    if twice := [n for i, n in enumerate(own) if n in (*MEASURES, *of_pairs, *own[:i])]:
-        raise InputError(f"metrics: two are named {twice[0]}; give the function another __name__")
+    if same := [n for i, n in enumerate(own) if n in (*MEASURES, *of_pairs, *own[:i])]:
+        raise InputError(f"metrics: two are named {same[0]}; give the function another __name__")
     return (*(name for name in MEASURES if name in wanted), *own, *of_pairs)
 
 

@@ -180,7 +180,11 @@ class Report:
         return DataFrame(columns, index=columns.pop("layer"))
 
     def plot(
-        self, path: str | Path | None = None, ax: Any = None, metrics: Iterable[str] | None = None
+        self,
+        path: str | Path | None = None,
+        ax: Any = None,
+        metrics: Iterable[str] | None = None,
+        curves: bool | Iterable[str] = False,
     ) -> tuple[Any, Any]:
         """Draws one panel per metric over the layers, the reference dashed.
 
@@ -188,19 +192,25 @@ class Report:
             path: of a file to write; None: without.
             ax: axes of matplotlib to draw into, one for each metric; None: a new figure.
             metrics: None: those of the printed table, or as many of them as there are axes.
+            curves: draw measured models beside this one, over relative depth, where they have the
+                metric: all, or some by name, such as ``["SmolLM2-135M", "GCN, 32 layers"]``. Ranks
+                are scaled by their bounds. ``diagnosis/curves.csv`` has the numbers with the
+                inputs.
 
         Returns:
             The figure and a list of its axes.
 
         Raises:
-            InputError: matplotlib is not installed, a metric was not measured, there are fewer axes
-                than metrics, or the file cannot be written.
+            InputError: matplotlib is not installed, a metric was not measured, a curve is unknown,
+                there are fewer axes than metrics, or the file cannot be written.
         """
         several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
         axes = None if ax is None else [*several]
         if metrics is None:
-            return draw(self, path, axes, self._shown()[: len(axes) if axes else None])
-        return draw(self, path, axes, [metrics] if isinstance(metrics, str) else [*metrics])
+            names = [*self._shown()[: len(axes) if axes else None]]
+        else:
+            names = [metrics] if isinstance(metrics, str) else [*metrics]
+        return draw(self, path, axes, names, curves)
 
     def _columns(self) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {"layer": list(self.layers)}

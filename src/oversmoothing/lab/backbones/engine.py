@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
+from oversmoothing.checks import above, require
 from oversmoothing.lab.backbones.options import Configured, GraphOptions
 from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
@@ -28,10 +29,12 @@ class Layers(NamedTuple):
         convolutions: the graph convolutions.
         dense: linear layers before and after them. Without linear layers, the last convolution
             returns the logits, and no aggregators act after it.
+        linear: each convolution has a linear map of its input beside it.
     """
 
     convolutions: list[tuple[int, int]]
     dense: Sequence[tuple[int, int]] = ()
+    linear: bool = False
 
 
 class Engine(Configured):
@@ -48,8 +51,12 @@ class Engine(Configured):
         weights: of the edges, (E,); None if all are 1.
         options: see ``GraphOptions``. A dropout of shape (S, 1, 1) has one rate for each network.
             ``init``, the initial weights: ``uniform``: U(±1/√c_out), as in ContraNorm's code, which
-            shrinks the features in every layer; ``glorot``: U(±√(6/(c_in + c_out))) and biases of
-            0, as in torch-geometric.
+            shrinks the features in every layer. The others start with biases of 0. ``glorot``:
+            U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``: N(0, σ²/c_in).
+            ``orthogonal``: σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU
+            layers without mixing keep the size of features (He et al., 2015); mixing needs more,
+            and random GCNs do not oversmooth above some σ² (Epping et al., NeurIPS 2024,
+            arXiv:2406.02269).
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.
@@ -59,7 +66,12 @@ class Engine(Configured):
 
     @dataclass(frozen=True, eq=False)
     class Options(GraphOptions):
-        init: Literal["uniform", "glorot"] = "uniform"
+        init: Literal["uniform", "glorot", "normal", "orthogonal"] = "uniform"
+        variance: float = 2.0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require("backbone", **above(0, variance=self.variance))
 
     uncompiled = ("draw_ahead",)  # generators cannot be compiled
     bias = True  # of the convolutions; linear layers always have one
@@ -90,7 +102,7 @@ class Engine(Configured):
 
     def _draw(self, factories: list[Factory], layers: Layers) -> None:
         """Draws parameters and aggregators seed by seed, so that seeds stay independent."""
-        maps, dense = layers
+        maps, dense, linear = layers
         share, plain_last = self.options.share_aggregators, not dense
         self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
         widths = [c_out for _, c_out in maps]
@@ -101,12 +113,14 @@ class Engine(Configured):
                 biases=[*starmap(self._bias, maps)] if self.bias else [],
                 dense_weights=[*starmap(self._weight, dense)],
                 dense_biases=[*starmap(self._bias, dense)],
+                linear=[*starmap(self._weight, maps)] if linear else [],
                 aggregators=_aggregators(of_layers, widths, share, plain_last),
             )
             for _ in self.seeds.seeded()
         ]
         self.weights = self._stacked([own.weights for own in drawn])
         self.biases = self._stacked([own.biases for own in drawn])
+        self.linear = self._stacked([own.linear for own in drawn])
         dense_weights = self._stacked([own.dense_weights for own in drawn])
         dense_biases = self._stacked([own.dense_biases for own in drawn])
         self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
@@ -116,14 +130,22 @@ class Engine(Configured):
         ).to(self.seeds.device)
 
     def _weight(self, c_in: int, c_out: int) -> Tensor:
-        """Draws from U(±√(6 / (c_in + c_out))) (Glorot), or from U(±1/√c_out)."""
-        glorot = self.options.init == "glorot"
-        bound = math.sqrt(6 / (c_in + c_out)) if glorot else 1 / math.sqrt(c_out)
-        return torch.empty(c_in, c_out).uniform_(-bound, bound)
+        """Draws initial weights as ``init`` says."""
+        weight, sigma = torch.empty(c_in, c_out), math.sqrt(self.options.variance)
+        match self.options.init:
+            case "normal":
+                return weight.normal_(0, sigma / math.sqrt(c_in))
+            case "orthogonal":
+                return nn.init.orthogonal_(weight, sigma)
+            case "glorot":
+                bound = math.sqrt(6 / (c_in + c_out))
+            case _:
+                bound = 1 / math.sqrt(c_out)
+        return weight.uniform_(-bound, bound)
 
     def _bias(self, c_in: int, c_out: int) -> Tensor:
-        """Returns zeros if the weights are Glorot's, else draws from U(±1/√c_out)."""
-        bound = 0.0 if self.options.init == "glorot" else 1 / math.sqrt(c_out)
+        """Draws from U(±1/√c_out) if the weights are uniform, else returns zeros."""
+        bound = 1 / math.sqrt(c_out) if self.options.init == "uniform" else 0.0
         return torch.empty(1, c_out).uniform_(-bound, bound)
 
     def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
@@ -190,6 +212,7 @@ class _Drawn(NamedTuple):
     biases: list[Tensor]
     dense_weights: list[Tensor]
     dense_biases: list[Tensor]
+    linear: list[Tensor]
     aggregators: list[list[Aggregator]]
 
 
@@ -219,7 +242,13 @@ def _aggregators(
     for layer, dim in enumerate(dims):
         own = plain_last and layer == len(dims) - 1
         shared = share and layer > 0 and not own
-        layers.append(layers[0] if shared else [make(f, dim) for f in factories[layer]])
+        first = layers[0] if shared else []
+        layers.append(
+            [
+                first[i] if shared and first[i].can_be_shared else make(factory, dim)
+                for i, factory in enumerate(factories[layer])
+            ]
+        )
     return layers
 
 

@@ -20,11 +20,17 @@ class Convolutions(Engine):
 
     def convolve(self, h: Tensor | None, layer: int) -> Tensor:
         """Convolves dropout(relu(h)), or the input features if h is None; aggregates inside."""
+        weight, bias = self.weights[layer], self.biases[layer]
+        if self.linear:  # one product, and one dropout, for both
+            weight = torch.cat([weight, self.linear[layer]], dim=-1)
         if h is None:
-            v = self.features.matmul(self.weights[0], self.rate, self.seeds)
+            v = self.features.matmul(weight, self.rate, self.seeds)
         else:
-            v = self.times(h, self.weights[layer])
-        return self.at("inside", layer, self.mix(v), v) + self.biases[layer]
+            v = self.times(h, weight)
+        if self.linear:
+            v, own = (part.contiguous() for part in v.chunk(2, dim=-1))
+            bias = bias + own
+        return self.at("inside", layer, self.mix(v), v) + bias
 
 
 class GCN(Convolutions):
@@ -33,16 +39,22 @@ class GCN(Convolutions):
     .. math:: h ← relu(after(inside(Ã · dropout(h) W, dropout(h) W) + b))
 
     for all layers but the last, whose output is ``inside(…) + b``. Ã is the normalised adjacency.
+    With ``linear`` and ``readout`` it is the tuned GCN of Luo et al. (NeurIPS 2024,
+    arXiv:2406.08993), whose layers compute ``relu(after(conv(dropout(h)) + dropout(h) W'))``.
 
     Args:
         residual: length of the residual connections in layers: after every ``residual`` layers, the
             features from ``residual`` layers before are added; 0: none.
+        linear: add a linear map W' of its input to each convolution.
+        readout: a linear layer, which does not count in ``depth``, returns the logits.
         others: see ``Engine``.
     """
 
     @dataclass(frozen=True, eq=False)
     class Options(Engine.Options):
         residual: int = 0
+        linear: bool = False
+        readout: bool = False
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -52,23 +64,25 @@ class GCN(Convolutions):
                 )
 
     def layers(self, F: int, K: int) -> Layers:
-        hidden = [self.options.hidden] * (self.options.depth - 1)
-        return Layers([*pairwise([F, *hidden, K])])
+        depth, width, linear = self.options.depth, self.options.hidden, self.options.linear
+        if self.options.readout:
+            return Layers([*pairwise([F, *[width] * depth])], dense=[(width, K)], linear=linear)
+        return Layers([*pairwise([F, *[width] * (depth - 1), K])], linear=linear)
 
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
         """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         self.renew()
         h, skipped = None, 0.0
-        depth, residual = self.options.depth, self.options.residual
+        depth, residual, readout = self.options.depth, self.options.residual, self.options.readout
         for layer in range(depth):
             h = self.convolve(h, layer)
-            if layer < depth - 1:
+            if inner := readout or layer < depth - 1:
                 h = self.at("after", layer, h)
                 if residual and layer % residual == 0:
                     h = skipped = h.relu() + skipped
             if hidden is not None:
-                hidden.append(h.relu() if layer < depth - 1 else h)
-        return h
+                hidden.append(h.relu() if inner else h)
+        return self.dense[0](self.seeds.dropout(h.relu(), self.rate)) if readout else h
 
 
 class JKNet(Convolutions):

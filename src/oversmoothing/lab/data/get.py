@@ -11,21 +11,25 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from oversmoothing.errors import InputError, complain, meant
-from oversmoothing.lab.data import voc, voc_archives
-from oversmoothing.lab.data.fetch import catalogue, ensure
+from oversmoothing.lab.data import heterophilous, voc, voc_archives
+from oversmoothing.lab.data.fetch import Source, catalogue, ensure
 from oversmoothing.lab.data.planetoid import FOLDERS, folders
 from oversmoothing.lab.store.files import write_text
+
+GRAPHS = [*FOLDERS, *get_args(heterophilous.Name)]
 
 
 def main() -> int:
     if sys.argv[1:2] == ["labels"]:
         return _convert(sys.argv[2:])
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    known = "graphs (default: all four), or voc: VOC 2012 and SBD, a download of 3.4 GB"
-    parser.add_argument("names", nargs="*", default=list(FOLDERS), help=known)
+    known = "graphs (default: all), or voc: VOC 2012 and SBD, a download of 3.4 GB"
+    parser.add_argument("names", nargs="*", default=GRAPHS, help=known)
     parser.add_argument("--root", default=os.environ.get("DATA_ROOT", "data"), type=Path)
     options = parser.parse_args()
     return max([_fetch(name, options.root) for name in options.names])
@@ -34,14 +38,13 @@ def main() -> int:
 def _fetch(name: str, root: Path) -> int:
     """Prints one line about a data set, and returns the exit code."""
     try:
-        if name not in (known := [*FOLDERS, "voc"]):
+        if name not in (known := [*GRAPHS, "voc"]):
             raise InputError(f"no such data set; {meant(name, known)}")
         if name == "voc":
             print(f"{name}: {voc_archives.prepare(root, voc_archives.sources())}")
             return 0
         count = 0
-        for folder in folders(name):
-            sources = catalogue()[folder]
+        for folder, sources in _raw(name).items():
             ensure(sources, root / "graphs" / folder)
             count += sum(len(source.files) for source in sources)
     except InputError as error:
@@ -49,6 +52,13 @@ def _fetch(name: str, root: Path) -> int:
         return 2
     print(f"{name}: {count} files verified under {root / 'graphs'}")
     return 0
+
+
+def _raw(name: str) -> dict[str, Sequence[Source]]:
+    """Returns the raw files of a graph by folder under ``<root>/graphs``."""
+    if name in FOLDERS:
+        return {folder: catalogue()[folder] for folder in folders(name)}
+    return {heterophilous.FOLDER: heterophilous.sources(name)}
 
 
 def _convert(words: list[str]) -> int:

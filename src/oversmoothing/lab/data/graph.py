@@ -19,6 +19,7 @@ from oversmoothing.checks import check_edges
 from oversmoothing.errors import InputError
 
 PARTS = ("train", "val", "test")
+Metric = Literal["accuracy", "roc_auc"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,8 @@ class Graph:
         test: like ``train``.
         checksum: short hash of the raw files or of the generator's arguments.
         weights: of the edges, float32 (E,); None if all are 1.
+        metric: what networks are selected by and compared in: ``accuracy``, or of two classes
+            ``roc_auc``, the area under the ROC curve.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Graph:
     test: Tensor
     checksum: str
     weights: Tensor | None = None
+    metric: Metric = "accuracy"
 
     def masks(self, seeds: Sequence[int]) -> dict[str, list[Tensor]]:
         """Returns the training, validation and test nodes of the network of each seed.
@@ -229,6 +233,7 @@ def build(
     features: FeatureKind = "own",
     row_normalize: bool = False,
     checksum: str | None = None,
+    metric: Metric = "accuracy",
 ) -> Graph:
     """Converts and checks the tensors of a data set.
 
@@ -247,6 +252,7 @@ def build(
             of the node.
         row_normalize: divide each feature row by its sum + 1e-6.
         checksum: of the raw files; None: that of features, labels, edges and weights.
+        metric: see ``Graph``.
 
     Raises:
         InputError: tensors have wrong shapes, types or values.
@@ -257,7 +263,8 @@ def build(
     x = normalised(name, x) if row_normalize else x
     classes = int(y.max()) + 1
     checksum = checksum or _checksum(x, y, edges, weights)
-    return check_graph(Graph(name, x, y, edges, classes, *masks, checksum, weights), "warn")
+    graph = Graph(name, x, y, edges, classes, *masks, checksum, weights, metric)
+    return check_graph(graph, "warn")
 
 
 def labels(name: str, y: Tensor | None, num_nodes: int) -> Tensor:

@@ -44,7 +44,6 @@ def load(
     row_normalize: bool = True,
     root: str = "data",
     cache: str = "outputs/cache",
-    filtered: bool = False,
 ) -> Graph:
     """Loads one of the four graphs; raw files are downloaded if missing, and always verified.
 
@@ -63,14 +62,12 @@ def load(
         row_normalize: divide each feature row by its sum + 1e-6.
         root: folder with the data; it is only read, unless files must be downloaded.
         cache: folder for torch-geometric's processed files.
-        filtered: Chameleon and Squirrel without duplicate nodes; see ``duplicates``. The masks are
-            those of the remaining nodes.
 
     Raises:
-        InputError: the name or protocol is unknown, the split or the filtered form does not exist,
-            or raw files are missing, altered or truncated.
+        InputError: the name or protocol is unknown, the split does not exist, or raw files are
+            missing, altered or truncated.
     """
-    _require(name, protocol, split, filtered)
+    _require(name, protocol, split)
     folder = FOLDERS[name][protocol == "geom-gcn"]
     raw = Path(root) / "graphs" / folder / "raw"
     sources = fetch.catalogue()[f"{folder}/raw"]
@@ -79,12 +76,10 @@ def load(
     kind, options = _dataset(folder)
     place = Path(root) / "graphs" / folder.split("/")[0]
     [data] = pyg.read(kind, options, place, Path(cache) / "graphs" / checksum)
-    if filtered:
-        data = data.subgraph(first_of_each(data.edge_index, data.y))
     return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
 
 
-def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -> None:
+def _require(name: Name, protocol: Protocol, split: int | str) -> None:
     """Raises InputError for options that are unknown or that the graph does not have."""
     check_choice("data.name", name, get_args(Name))
     check_choice("data.protocol", protocol, get_args(Protocol))
@@ -93,11 +88,6 @@ def _require(name: Name, protocol: Protocol, split: int | str, filtered: bool) -
     if split and protocol != "geom-gcn" and len(set(FOLDERS[name])) > 1:
         raise InputError(
             f"data.split: {name} has ten splits only with data.protocol=geom-gcn; set it to 0"
-        )
-    if filtered and "WikipediaNetwork" not in FOLDERS[name][0]:
-        raise InputError(
-            f"data.filtered: {name} has no filtered form, only chameleon and squirrel; set it to "
-            "false"
         )
 
 
@@ -147,27 +137,3 @@ def _of_split(mask: Tensor, split: int | str) -> Tensor:
     if mask.dim() == 1:
         return mask
     return mask.T.contiguous() if split == "each" else mask[:, split]
-
-
-def first_of_each(edge_index: Tensor, y: Tensor) -> Tensor:
-    """Marks the nodes that are the first with their class and their set of incoming links.
-
-    Duplicates of Chameleon and Squirrel leak test labels into the training set (Platonov et al.,
-    2023, https://arxiv.org/abs/2302.11640). Of all rules that the raw files allow, this one gives
-    graphs closest in size to those of the paper. Most duplicates are pages to which no other page
-    of the graph links.
-
-    Args:
-        edge_index: source and target of every link, (2, E), each once.
-        y: labels (N,).
-
-    Returns:
-        Boolean (N,).
-    """
-    N = y.shape[0]
-    sources, targets = edge_index[:, (edge_index[1] * N + edge_index[0]).argsort()]
-    per_node = sources.split(targets.bincount(minlength=N).tolist())
-    first: dict[tuple[int, ...], int] = {}
-    for node, links in enumerate(per_node):
-        first.setdefault((int(y[node]), *links.tolist()), node)
-    return torch.zeros(N, dtype=torch.bool).index_fill(0, torch.tensor(list(first.values())), True)

@@ -3,13 +3,15 @@
     oversmoothing figure cures
     oversmoothing figure cures --graphs Cora --layers 2 8 --methods none residual
     oversmoothing figure cures --plan
+    oversmoothing figure cures --study cures_methods
 
-The cells are those of the tables with candidates in ``results/expected/ours.yaml``: blocks are
+The cells are those of the tables with candidates in ``results/expected``, with the name of the
+study (``cures``, or ``cures_methods``: more methods, searched among 16 candidates each): blocks are
 graphs, readings networks, columns depths, and rows methods. In each cell, validation accuracy over
 the tuning seeds chooses one candidate, which is run with all seeds.
 
-Cells with results in ``results/cures.csv`` or in the output folder are skipped. The CSV is written
-after every cell; table and figure are written at the end, also if the study is stopped.
+Cells with results in ``results/<study>.csv`` or in the output folder are skipped. The CSV is
+written after every cell; table and figure are written at the end, also if the study is stopped.
 """
 
 import csv
@@ -62,17 +64,18 @@ class Place(NamedTuple):
     layers: int
     method: str
 
-    @property
-    def command(self) -> str:
-        """Command that measures the cell."""
+    def command(self, whole: "Study") -> str:
+        """Returns the command that measures the cell."""
+        name = whole[self].about.of or whole[self].about.name
+        study = "" if name == "cures" else f" STUDY={name}"
         return (
-            f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
+            f"make cures{study} GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
             f"METHODS={self.method}"
         )
 
 
 class Record(NamedTuple):
-    """One seed of one candidate of a cell; accuracies in percent at the best epoch."""
+    """One seed of one candidate of a cell; accuracies, or ROC AUC, in percent at the best epoch."""
 
     graph: str
     network: str
@@ -114,9 +117,10 @@ Compared = Mapping[Place, Comparison]
 
 
 @cache
-def study() -> Study:
+def study(name: str = "cures") -> Study:
     """Returns the cells by place: by graph, then network, depth and method, as in the tables."""
-    cells = load(RESULTS / "expected", chosen=True)
+    every = load(RESULTS / "expected", chosen=True)
+    cells = [cell for cell in every if name in (cell.about.name, cell.about.of)]
     found = {Place(c.block, c.reading, int(c.column[2:]), c.key): c for c in cells}
     orders = [[*dict.fromkeys(names)] for names in zip(*found)]
     ordered = sorted(found, key=lambda place: [o.index(name) for o, name in zip(orders, place)])
@@ -274,7 +278,7 @@ def _run(
     return [
         Record(
             *(*place, name, seed),
-            *(round(own[key], 4) for key in ("val_accuracy", "test_accuracy")),
+            *(round(own[key], 4) for key in (cell.metric.replace("test", "val"), cell.metric)),
             *(own["epoch"], result["id"]),
         )
         for name, config in configs.items()
@@ -288,16 +292,19 @@ def main(argv: list[str]) -> int:
     options = arguments(argv)
     same_runs(options.overrides, next(iter(study().values())).words)
     names = {name: getattr(options, f"{name}s") for name in ("graph", "network", "method")}
-    wanted = select(study(), **names, layers=options.layers)
-    known = read(RESULTS / "cures.csv")
-    done = measure(study(), today(study(), known) if options.earlier else known)
-    missing = sorted((p for p in wanted if p not in done), key=lambda p: study()[p].cost)
+    whole, file = study(options.study), f"{options.study}.csv"
+    wanted = select(whole, **names, layers=options.layers)
+    path = options.target / file
+    known = [*{*read(RESULTS / file), *read(path)}]
+    done = measure(whole, today(whole, known) if options.earlier else known)
+    missing = sorted((p for p in wanted if p not in done), key=lambda p: whole[p].cost)
     if options.plan:
-        print(*(p.command for p in missing), f"{len(missing)} cells are missing", sep="\n")
+        print(*(p.command(whole) for p in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
-    path = write(options.target / "cures.csv", known)
-    failed = 0 if options.draw else _run_cells(study(), missing, path, options)
-    print(path, *write_all(study(), read(path), options.target, options.pdf), sep="\n")
+    write(path, known)
+    failed = 0 if options.draw else _run_cells(whole, missing, path, options)
+    written = write_all(whole, read(path), options.target, options.pdf, options.study)
+    print(path, *written, sep="\n")
     return int(failed > 0)
 
 
@@ -318,17 +325,19 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
     return failed
 
 
-def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
+def write_all(
+    whole: Study, records: Sequence[Record], results: Path, pdf: bool, name: str = "cures"
+) -> list[Path]:
     """Prints the summary, writes all files and returns their paths."""
     found = measure(whole, records)
     compared = compare(found)
     tables = results / "tables"
-    paths = [write_csv(tables / "cures.csv", HEAD, _rows(whole, found, compared))]
+    paths = [write_csv(tables / f"{name}.csv", HEAD, _rows(whole, found, compared))]
     text = summary(whole, found, compared) + _earlier(whole, records, found)
-    write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
-    paths.append(tables / "cures.md")
+    write_text(tables / f"{name}.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
+    paths.append(tables / f"{name}.md")
     if compared:
-        paths += save(draw(whole, compared), results / "figures" / "cures", pdf)
+        paths += save(draw(whole, compared), results / "figures" / name, pdf)
     print(text)
     return paths + update(results)
 
@@ -420,7 +429,7 @@ def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
                 rows.setdefault(place.method, []).append(_shown(place, found, compared))
             head = [f"{network}, {graph}", *dict.fromkeys(f"L = {p.layers}" for p in own)]
             parts += [table(head, [[method, *texts] for method, texts in rows.items()])] * bool(own)
-    missing = [place.command for place in whole if place not in found]
+    missing = [place.command(whole) for place in whole if place not in found]
     if missing:
         parts.append("<details><summary>Commands of the missing cells</summary>\n")
         parts.append("```\n" + "\n".join(missing) + "\n```\n\n</details>")
@@ -508,6 +517,9 @@ def arguments(argv: list[str]) -> Namespace:
     for name in ("graphs", "networks", "methods"):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
     parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
+    parser.add_argument(
+        "--study", choices=("cures", "cures_methods"), default="cures", help="its cells"
+    )
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")

@@ -311,8 +311,11 @@ def figure3(profiles: Profiles) -> Figure:
     """
     first = profiles[min(profiles)]
     number = 4 if len(profiles) > 1 else 3
-    figure = Figure(figsize=(3.1 * number, 3.1), layout="constrained")
-    axes = figure.subplots(1, number)
+    figure = Figure(figsize=(5.2, 4.6), layout="constrained")
+    axes = list(figure.subplots(2, 2).flat)
+    for spare in axes[number:]:
+        spare.remove()
+    axes = axes[:number]
     axes[2].sharey(axes[1])
     colours = matplotlib.colormaps["viridis_r"].resampled(len(first) + 1)  # light is small
     for i, (step_size, found) in enumerate(sorted(first.items())):
@@ -324,23 +327,25 @@ def figure3(profiles: Profiles) -> Figure:
             total = {step: at[step_size]["total"] for step, at in profiles.items()}
             axes[3].plot(list(total), list(total.values()), **style)
     _label(axes, min(profiles))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=9,
-                  frameon=False)  # fmt: skip
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5,
+                  frameon=False, columnspacing=1, handlelength=1.2)  # fmt: skip
     return figure
 
 
 def _label(axes: Sequence[Axes], step: int) -> None:
     titles = ["(a) ELBO", "(b) gradient to X, N-step", "(c) gradient to X, E-step"]
-    units = ["nats per token, after the N-step", "mean |∂L/∂X|", "mean |∂L/∂X|"]
+    units = ["nats per token, after N-step", "mean |∂L/∂X|", "mean |∂L/∂X|"]
     for axis, title, unit in zip(axes, titles, units):
-        axis.set(title=title, ylabel=unit, xlabel=f"iteration (training step {step})")
+        axis.set_title(title, fontsize=9)
+        axis.set(ylabel=unit, xlabel=f"iteration (training step {step})")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[1:3]:
         axis.set_yscale("log")
     if len(axes) == 4:
-        axes[3].set(title="(d) total gradient to X", ylabel=units[1], xlabel="training step")
+        axes[3].set_title("(d) total gradient to X", fontsize=9)
+        axes[3].set(ylabel=units[1], xlabel="training step")
         axes[3].set_ylim(bottom=0)
-        axes[3].yaxis.set_major_formatter("{x:.0e}")
+        axes[3].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)  # × 10⁻⁵
         axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
 
 

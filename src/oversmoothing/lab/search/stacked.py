@@ -26,7 +26,7 @@ from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.tasks.nodes import Update, keep_freed_memory, replayable
+from oversmoothing.lab.tasks.nodes import METRICS, Update, keep_freed_memory, replayable
 from oversmoothing.lab.training.replay import set_capturable
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
@@ -127,8 +127,11 @@ class Stack:
     @torch.no_grad()
     def _evaluate(self, losses: Tensor) -> None:
         self.model.eval()
-        right = (self.model().argmax(dim=-1) == self.work.graph.y).double()
-        means = torch.stack([right[i, own].mean() for i, own in enumerate(self.nodes["val"])])
+        logits, graph = self.model(), self.work.graph
+        of = METRICS[graph.metric]
+        means = torch.stack(
+            [of(logits[i, own], graph.y[own]) for i, own in enumerate(self.nodes["val"])]
+        )
         finite, left = losses.isfinite().tolist(), []
         for i, (member, value) in enumerate(zip(self.members, (100 * means).tolist())):
             last = self.epoch == self.trainers[i].epochs

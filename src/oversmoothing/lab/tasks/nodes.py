@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -42,7 +42,8 @@ class FullBatchAdam:
         lr: learning rate.
         weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
         selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
-            highest validation accuracy (``best-val``; the earliest if several are equal).
+            highest validation accuracy or ROC AUC, what the graph is scored by (``best-val``; the
+            earliest if several are equal).
         eval_every: epochs between two evaluations; ``best-val`` chooses among these. The
             last epoch is always evaluated.
         patience: with ``best-val``, number of epochs without a higher validation accuracy after
@@ -130,8 +131,8 @@ class Nodes(Task):
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {
         "data": (
             Graph,
-            "task nodes needs a graph; choose data=cora, citeseer, chameleon, squirrel, sbm, pyg "
-            "or ogb",
+            "task nodes needs a graph; choose data=cora, citeseer, chameleon_filtered, "
+            "squirrel_filtered, actor, minesweeper, sbm, pyg or ogb",
         ),
         "trainer": (FullBatchAdam, "choose trainer=adam or minibatch_cluster"),
     }
@@ -159,6 +160,8 @@ class Nodes(Task):
             parts.trainer.fits(network)
 
     def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        if parts.data.metric == "roc_auc":
+            return {"test_roc_auc": 50.0}
         [test] = parts.data.masks([seed])["test"]
         return {"test_accuracy": 100 * parts.data.y[test].bincount().max().item() / len(test)}
 
@@ -166,9 +169,9 @@ class Nodes(Task):
         """Trains all networks at once.
 
         Returns:
-            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, the
-            ``epoch`` they are from, and with ``layer_metrics`` also ``layers`` (metric -> value per
-            layer).
+            Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, likewise
+            ``test_roc_auc``, … if the graph is scored by it, the ``epoch`` they are from, and with
+            ``layer_metrics`` also ``layers`` (metric -> value per layer).
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
         loop = trainer.loop()(network, graph, trainer, job.recorder, self.layer_metrics)
@@ -253,22 +256,27 @@ class FullBatchLoop:
         seeds = range(len(self.recorder.seeds))
         return [{m: [layer[m][s] for layer in by_layer] for m in measures} for s in seeds]
 
-    def _predictions(self) -> Tensor:
-        """Shapes: -> (S, N), the class of every node."""
-        return self.model().argmax(dim=-1)
+    def _logits(self) -> Tensor:
+        """Shapes: -> (S, N, K)."""
+        return self.model()
 
     @torch.no_grad()
     def _shares(self) -> Tensor:
-        """Returns the shares of nodes with the right class in each mask of each seed, (3, S)."""
-        right = (self._predictions() == self.graph.y).double()
-        means = [right[i, own].mean() for name in MASKS for i, own in enumerate(self.nodes[name])]
-        return torch.stack(means).view(len(MASKS), -1)
+        """Returns the metrics in each mask of each seed, (metrics · 3, S), from 0 to 1."""
+        logits, y = self._logits(), self.graph.y
+        found = [
+            METRICS[metric](logits[i, own], y[own])
+            for metric in metrics_of(self.graph)
+            for name in MASKS
+            for i, own in enumerate(self.nodes[name])
+        ]
+        return torch.stack(found).view(-1, len(self.nodes["test"]))
 
     def _accuracies(self) -> dict[str, list[float]]:
-        """Returns accuracies in percent, per mask and seed."""
+        """Returns accuracies, and ROC AUC where it counts, in percent, per mask and seed."""
         self.model.eval()
-        percent = (100 * self._right()).tolist()
-        return {f"{name}_accuracy": own for name, own in zip(MASKS, percent)}
+        keys = [f"{name}_{metric}" for metric in metrics_of(self.graph) for name in MASKS]
+        return dict(zip(keys, (100 * self._right()).tolist()))
 
     def step(self) -> Tensor:
         """Makes one optimization step; returns the loss (S,) of every seed before it."""
@@ -293,7 +301,8 @@ class FullBatchLoop:
 
     def _select(self, chosen: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         """Returns the newer evaluation of a seed if it is better and within the patience."""
-        better = now["val_accuracy"] > chosen["val_accuracy"]
+        key = f"val_{self.graph.metric}"
+        better = now[key] > chosen[key]
         late = self.trainer.patience and now["epoch"] - chosen["epoch"] > self.trainer.patience
         return now if better and not late else chosen
 
@@ -316,6 +325,33 @@ class FullBatchLoop:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]
+
+
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:
+    """Returns the share of nodes with the right class. Shapes: logits (N, K), y (N,) -> ()."""
+    return (logits.argmax(dim=-1) == y).double().mean()
+
+
+def roc_auc(logits: Tensor, y: Tensor) -> Tensor:
+    """Returns the area under the ROC curve of two classes.
+
+    It is the probability that a node of class 1 has a higher score than one of class 0, and half
+    that of a tie (the statistic of Mann and Whitney). Shapes: logits (N, 2), y (N,) -> ().
+    """
+    scores, positive = logits[:, 1] - logits[:, 0], y == 1
+    ordered = scores.sort().values
+    twice = sum(torch.searchsorted(ordered, scores, right=side) for side in (False, True)) + 1
+    n, N = positive.sum(), len(scores)
+    above = (twice * positive).sum() - n * (n + 1)  # twice the ranks from 1, without the least sum
+    return above.double() / (2 * n * (N - n))
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"accuracy": accuracy, "roc_auc": roc_auc}
+
+
+def metrics_of(graph: Graph) -> list[str]:
+    """Returns accuracy, and the metric of the graph if it is another one."""
+    return [*dict.fromkeys(("accuracy", graph.metric))]
 
 
 class Update:

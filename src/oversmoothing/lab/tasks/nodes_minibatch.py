@@ -328,12 +328,12 @@ class MiniBatchLoop(FullBatchLoop):
     def _measure_means(self) -> None:
         """Measures the mean over all nodes in every layer."""
         with self._on_host(), measuring([mean for means in self.means for mean in means]):
-            self._predictions()
+            self._logits()
 
-    def _predictions(self) -> Tensor:
+    def _logits(self) -> Tensor:
         model = self.model
         whole = model.x, model.edge_index, model.edge_weight
-        return torch.stack([net(*whole).argmax(dim=-1) for net in model.nets])
+        return torch.stack([net(*whole) for net in model.nets])
 
     def _accuracies(self) -> dict[str, list[float]]:
         with self._on_host():

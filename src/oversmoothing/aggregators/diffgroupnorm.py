@@ -1,0 +1,57 @@
+"""Differentiable group normalisation (DGN; Zhou et al., NeurIPS 2020, arXiv:2006.06972, Eq. 4).
+
+.. math:: x + λ \\sum_g BN_g(s_g ⊙ x), \\quad s = softmax(x U)
+
+Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_counts, check_eps, check_finite, number
+from oversmoothing.errors import InputError
+
+
+class DiffGroupNorm(After):
+    """Adds the tokens, normalised in learned groups.
+
+    Args:
+        dim: channels C.
+        groups: G.
+        lam: λ. The authors search it by graph and depth, from 0.0005 to 0.05.
+        momentum: of the moving averages; the authors take 0.3.
+        eps: added to the variance.
+
+    Raises:
+        InputError: λ is not finite, the momentum is not from 0 to 1, or eps is negative.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    reads_edges: ClassVar[bool] = False
+    can_be_shared: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        groups: int = 10,
+        lam: float = 0.01,
+        momentum: float = 0.3,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        check_counts(dim=dim, groups=groups)
+        check_finite("lam", lam)
+        check_eps(eps)
+        if not 0 <= number(momentum) <= 1:
+            raise InputError(f"aggregator.momentum: expected 0 to 1, got {momentum!r}")
+        self.group, self.lam = nn.Linear(dim, groups, bias=False), lam
+        self.norm = nn.BatchNorm1d(groups * dim, eps=eps, momentum=momentum)
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        shares = self.group(x).softmax(dim=-1)
+        of_groups = shares[..., None] * x[..., None, :]  # (..., N, G, C)
+        normed = self.norm(of_groups.flatten(-2).flatten(0, -2)).view(of_groups.shape)
+        return x + self.lam * normed.sum(dim=-2)

@@ -1,0 +1,46 @@
+"""GraphNorm (Cai et al., ICML 2021, arXiv:2009.03294, Eq. 6): normalisation with learned centering.
+
+.. math:: w \\, \\frac{x − a \\, x̄}{\\sqrt{mean((x − a \\, x̄)^2) + eps}} + b
+
+in each channel, with the mean x̄ over all tokens of a sample, or nodes of a graph.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_counts, check_eps, mean_of_tokens, padding
+
+
+class GraphNorm(After):
+    """Normalises every channel over the tokens; a says how much of their mean goes.
+
+    w, a and b are learned per channel and start at 1, 1 and 0. With a = 1 it is an instance norm.
+
+    Args:
+        dim: channels C.
+        eps: added to the variance.
+
+    Raises:
+        InputError: eps is negative.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    reads_edges: ClassVar[bool] = False
+    reads_mask = True
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        check_counts(dim=dim)
+        check_eps(eps)
+        self.weight, self.mean_scale = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.ones(dim))
+        self.bias, self.eps = nn.Parameter(torch.zeros(dim)), eps
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        mask = padding(context)
+        centered = x - self.mean_scale * mean_of_tokens(x, mask)
+        variance = mean_of_tokens(centered.square(), mask)
+        return self.weight * centered * (variance + self.eps).rsqrt() + self.bias

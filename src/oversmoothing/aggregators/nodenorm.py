@@ -1,0 +1,42 @@
+"""NodeNorm (Zhou et al., CIKM 2021, Understanding and Resolving Performance Degradation in Deep
+GCNs, arXiv:2006.07107): divides each token by a root of its standard deviation.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.checks import check_eps, check_finite
+from oversmoothing.errors import InputError
+
+
+class NodeNorm(After):
+    """Computes x / std(x)^(1/p), with the standard deviation over the channels of the token.
+
+    Args:
+        power: p; 1 makes the standard deviation of every token 1.
+        eps: added to the variance.
+
+    Raises:
+        InputError: the power is not above 0, or eps is negative.
+
+    Shapes: x (..., N, C) -> (..., N, C).
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    reads_mask = True
+    tokenwise: ClassVar[bool] = True
+
+    def __init__(self, power: float = 2.0, eps: float = 1e-5) -> None:
+        super().__init__()
+        check_finite("power", power)
+        check_eps(eps)
+        if not power > 0:
+            raise InputError(f"aggregator.power: expected a number above 0, got {power}")
+        self.power, self.eps = power, eps
+
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        variance = x.var(dim=-1, correction=0, keepdim=True) + self.eps
+        return x * variance.pow(-0.5 / self.power)
