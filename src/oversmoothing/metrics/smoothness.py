@@ -5,7 +5,7 @@ float64 for inputs of any type, and return float64 (...). A matrix with a non-fi
 NaN, not an error. Tokens without entries raise InputError.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 
 import torch
@@ -122,7 +122,7 @@ class Tokens:
         return zip(x.split(few), keep)
 
 
-def _joined(groups: list[tuple[Tensor, ...]]) -> list[Tensor]:
+def _joined(groups: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
     return [torch.cat(of) if len(of) > 1 else of[0] for of in zip(*groups)]
 
 
