@@ -138,7 +138,8 @@ def _of_cures(results: Path) -> Iterator[Run]:
     cells = {}
     if path.exists():
         chosen = load(results / "expected", chosen=True)
-        cells = {(c.block, c.reading, c.column[2:], c.key): c for c in chosen}
+        own = [cell for cell in chosen if "cures" in (cell.about.name, cell.about.of)]
+        cells = {(c.block, c.reading, c.column[2:], c.key): c for c in own}
     found: dict[tuple[str, ...], list[Line]] = {}
     for line in _lines(path) if path.exists() else ():
         place = (line["graph"], line["network"], line["layers"], line["method"])
