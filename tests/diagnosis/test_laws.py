@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.data as pyg_data
+import transformers as hf
 from diagnosed import CYCLE, Blocks, bert, captured, draw, encoder, equal, gcn, vit
 from torch import Tensor, nn
 
@@ -332,3 +333,34 @@ def test_every_measure_by_name_is_that_of_its_function() -> None:
     for name in found.values:
         expected = getattr(osm.metrics, name)(hidden).mean().item()
         assert found[name][1] == pytest.approx(expected, rel=1e-5), name
+
+
+@pytest.mark.parametrize("given", ["positions", "bounds", "ids", "sequences", "own bounds"])
+def test_packed_sequences_equal_single_ones(given: str) -> None:
+    """Tokens and attention maps are measured within the sequences; padding counts nowhere."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 20}
+    sizes |= {"intermediate_size": 8, "num_key_value_heads": 1, "pad_token_id": None}
+    model = hf.LlamaModel(hf.LlamaConfig(**sizes)).eval()
+    lengths, options = [3, 4, 1], {}  # the last one has too few tokens
+    ids = torch.randint(1, 20, (1, sum(lengths)))
+    inputs: dict[str, Any] = {"input_ids": ids, "use_cache": False}
+    places = torch.cat([torch.arange(n) for n in lengths])[None]
+    inputs["position_ids"] = places
+    sequences = torch.arange(3).repeat_interleave(torch.tensor(lengths))
+    bounds = torch.tensor([0, 3, 7, 8], dtype=torch.int32)
+    if given == "bounds":
+        inputs |= {"cu_seq_lens_q": bounds}
+    elif given != "positions":
+        options["segments"] = {"ids": sequences, "sequences": sequences[None]}.get(given, bounds)
+        same = sequences[:, None] == sequences
+        mask = torch.zeros(8, 8).masked_fill(~same.tril(), -torch.inf)
+        inputs["attention_mask"] = mask[None, None]
+    alone = osm.diagnose(
+        model, batches=[{"input_ids": part} for part in ids[:, :7].split([3, 4], 1)]
+    )
+    packed = osm.diagnose(model, **inputs, **options)
+    assert packed.samples == 3 and packed.tokens == (1, 4)
+    assert not any("inputs" in note for note in packed.notes)
+    equal(alone, packed)
+    assert packed["attention_similarity"] == pytest.approx(alone["attention_similarity"], rel=1e-4)

@@ -92,6 +92,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
     "stranger": (Blocks, (X,), {"layers": nn.Linear(1, 1)}, "layers"),
     "no layers": (Blocks, (X,), {"layers": []}, "layers"),
     "not called": (Blocks, (X,), {"layers": "unused"}, "layers"),
+    "segments": (Blocks, (X,), {"segments": torch.tensor([0, 3])}, "segments"),
     "pairs": (Blocks, (X,), {"pairs": {"first": 0}}, "pairs"),
     "pair of a metric": (Blocks, (X,), {"pairs": {"norm": (0, 1)}}, "pairs"),
     "pair elsewhere": (Blocks, (X,), {"pairs": {"first": (0, 5)}}, "pairs"),

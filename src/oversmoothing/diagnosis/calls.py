@@ -116,8 +116,12 @@ def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], devic
 def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -> Call:
     """Calls with the fields of a graph that are parameters of forward, or else with the graph."""
     data = copy.copy(data).to(device) if device is not None else data  # data.to() is in place
-    fields = {name: data[name] for name in data.keys()}  # noqa: SIM118, Data is no dict
     wanted = inspect.signature(model.forward).parameters
+    if callable(getattr(data, "collect", None)):  # HeteroData: dictionaries by type
+        fields = {f"{name}_dict": data.collect(name, allow_empty=True) for name in data.keys()}  # noqa: SIM118
+        fields |= {name: fields[f"{name}_dict"] for name in wanted if f"{name}_dict" in fields}
+    else:
+        fields = {name: data[name] for name in data.keys()}  # noqa: SIM118, Data is no dict
     passed = {name: fields[name] for name in wanted if name in fields and name not in kwargs}
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
     # An argument that is named batch is the vector beside other fields, and else the whole graph.
@@ -126,7 +130,9 @@ def _of_data(model: nn.Module, data: Any, kwargs: dict[str, Any], device: Any) -
 
 
 def _is_data(batch: Any) -> bool:
-    return callable(getattr(batch, "keys", None)) and hasattr(batch, "edge_index")
+    return callable(getattr(batch, "keys", None)) and (
+        hasattr(batch, "edge_index") or callable(getattr(batch, "collect", None))
+    )
 
 
 def shapes_of(values: Iterable[Any]) -> list[torch.Size]:
@@ -154,6 +160,8 @@ def _copied(value: Any) -> Any:
 
 
 def _moved(value: Any, device: torch.device | None) -> Any:
+    if isinstance(value, dict):
+        return {name: _moved(one, device) for name, one in value.items()}
     if device is None or not callable(getattr(value, "to", None)) or not hasattr(value, "device"):
         return value
     return value.to(device)

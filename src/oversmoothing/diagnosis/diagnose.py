@@ -161,6 +161,7 @@ def diagnose(
     metrics: Metrics = None,
     loss: Callable[[Any], Tensor] | None = None,
     pairs: Mapping[str, tuple[int, int]] | None = None,
+    segments: Tensor | None = None,
     **kwargs: Any,
 ) -> Report:
     """Measures how alike tokens or nodes are after every layer of a model.
@@ -195,6 +196,9 @@ def diagnose(
             gradients of the loss with respect to the tokens are measured as well.
         pairs: names and places of two tokens, such as ``{"cls-dist": (0, 1)}``, whose cosine is
             measured under this name; prefix tokens count.
+        segments: of packed sequences, each of which is a sample: the sequence of every token, (B,
+            N) or (N,), negative for padding, or bounds (S + 1,) from 0 to N; None: taken from
+            ``cu_seq_lens_q`` or from ``position_ids`` that start anew.
         kwargs: keyword arguments of the model.
 
     Returns:
@@ -210,7 +214,10 @@ def diagnose(
     notes = [f"Without its method: {missing}."] if (missing := lost(model)) else []
     notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
-    chosen, options = chosen_measures(metrics, pairs), Options(edges, mask, batch, prefix, labels)
+    chosen, options = (
+        chosen_measures(metrics, pairs),
+        Options(edges, mask, batch, prefix, labels, segments),
+    )
     _require_loss(loss, metrics is not None and chosen)
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ONE_AT_A_TIME:

@@ -1,7 +1,7 @@
 """Attention maps in a running model: what is computed from them, a few rows at a time."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -92,25 +92,28 @@ class SeeMaps(TorchFunctionMode):
 
 
 def of_maps(
-    batch: int, tokens: int, rows: Rows, keep: Tensor | None, measures: Collection[str]
+    tokens: int,
+    samples: Sequence[tuple[int, Tensor | None]],
+    rows: Rows,
+    measures: Collection[str],
 ) -> dict[str, Tensor]:
     """Measures the maps of a call, one value per sample, and keeps some rows of the first one.
 
     Args:
-        batch, tokens, rows: as passed by ``SeeMaps``.
-        keep: true for rows that are not padding, (B, N); None: all.
+        tokens, rows: as passed by ``SeeMaps``.
+        samples: the row along B of every sample, and the places of its tokens in it; None: all.
     """
     if not tokens:
         raise InputError("inputs: the samples have no tokens; give samples with at least one")
     names = [name for name in OF_MAPS if name in measures]
     kept: list[Tensor] = []
     sums, gaps = [], []
-    for b in range(batch if names else 1):
-        which = None if keep is None else keep[b].nonzero()[:, 0]
+    for i, (b, which) in enumerate(samples if names else samples[:1]):
         pieces, n = rows(b, which), tokens if which is None else len(which)
-        sums.append(MapSums.of(pieces if b else _keeping(pieces, n, kept)))
+        sums.append(MapSums.of(pieces if i else _keeping(pieces, n, kept)))
         if "attention_gap" in names:
-            gaps.append(attention_gap(torch.cat([*rows(b, which)], dim=-2)[None])[0])
+            A = torch.cat([*rows(b, which)], dim=-2)
+            gaps.append(attention_gap(A[None])[0] if n > 1 else torch.tensor(torch.nan))
     found = MapSums(*map(torch.stack, zip(*sums))).measures()
     found |= {"attention_gap": torch.stack(gaps)} if gaps else {}
     measured = {name: found[name] for name in names}

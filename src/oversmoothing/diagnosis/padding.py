@@ -30,10 +30,11 @@ class Padding:
         model: the model.
         mask: given by the user for all layers, true for tokens, (B, N); None: those that modules
             get as ``attention_mask``, ``src_key_padding_mask`` and the like.
+        packed: whether masks of another form separate sequences, and tell no padding.
     """
 
-    def __init__(self, model: nn.Module, mask: Tensor | None) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, mask: Tensor | None, packed: bool = False) -> None:
+        self.model, self.packed = model, packed
         self.mask = None if mask is None else _kept("mask", mask)
         self._given: dict[nn.Module, dict[str, Any]] = {}  # the masks that each module gets
         self._shapes: dict[nn.Module, list[torch.Size]] = {}  # of all arguments of each module
@@ -77,7 +78,7 @@ class Padding:
                 unfit = unfit if inner else (which, mask)
             if self._decides(module) and all(mask.dim() == 2 for _, mask in masks):
                 break
-        return None if unfit is None else _kept(*unfit)
+        return None if unfit is None or self.packed else _kept(*unfit)
 
     def inputs_of(self, name: str) -> list[torch.Size]:
         """Returns the shapes that the innermost model of timm or transformers around a layer gets.
@@ -138,6 +139,7 @@ def _kept(which: str, mask: Tensor) -> Tensor:
     if mask.dim() != 2 or mask.is_floating_point() and not ((mask == 0) | (mask == 1)).all():
         raise InputError(
             f"{which}: expected booleans or 0 and 1, (B, N), true for every token that counts, got "
-            f"{mask.dtype} {tuple(mask.shape)}; give mask= in this form"
+            f"{mask.dtype} {tuple(mask.shape)}; give mask= in this form, or "
+            "segments= of packed sequences"
         )
     return mask != 0

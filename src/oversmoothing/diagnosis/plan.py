@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.prefix import parents_of, prefix_of, suffix_of
 from oversmoothing.diagnosis.calls import Call
+from oversmoothing.diagnosis.hetero import nodes_of, relations
+from oversmoothing.diagnosis.packed import Packed, ids_of
 from oversmoothing.diagnosis.padding import Padding
 from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.errors import InputError
@@ -23,6 +25,7 @@ class Options:
         batch: index of the graph of every node, (N,).
         prefix: number of leading tokens to leave out, such as 1 for a class token.
         labels: classes of the tokens, (B, N), or of the nodes, (N,); negative: none.
+        segments: sequences that are packed into the rows, see ``ids_of``.
 
     Raises:
         InputError: an option is not of its type.
@@ -33,9 +36,10 @@ class Options:
     batch: Tensor | None = None
     prefix: int | None = None
     labels: Tensor | None = None
+    segments: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for option in ("edges", "mask", "batch", "labels"):
+        for option in ("edges", "mask", "batch", "labels", "segments"):
             if not isinstance(value := getattr(self, option), Tensor | None):
                 raise InputError(f"{option}: expected a tensor, got {type(value).__name__}")
         if isinstance(self.prefix, bool) or not isinstance(self.prefix, int | None):
@@ -50,6 +54,7 @@ class Plan:
     Attributes:
         size: B of the inputs; None: unknown.
         graph: whether the tokens are nodes of graphs.
+        relations: edges by type, of a graph with nodes of several types; else empty.
         weight: of the edges, (E,); None: 1.
 
     Args:
@@ -69,37 +74,70 @@ class Plan:
         self.batch = options.batch
         if self.batch is None and (self.edges is not None or self._has_graphs()):
             self.batch = call.tensor("batch")
-        self.graph = self.edges is not None or self.batch is not None
+        self.relations = relations(call)
+        self.graph = self.edges is not None or self.batch is not None or bool(self.relations)
         if self.graph and (options.mask is not None or options.prefix):
             option = "prefix" if options.mask is None else "mask"
             raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
         self.size = next((shape[0] for shape in self.shapes), None)
         if self.size == 0:
             raise InputError("inputs: the batch is empty; give samples")
-        self.padding = Padding(model, options.mask)
-        self._graphs: Graphs | None = None
+        self.padding = Padding(model, options.mask, options.segments is not None)
+        self._graphs: dict[str, Graphs] = {}
 
     def samples(
-        self, name: str, layer: nn.Module, x: Tensor, layout: str | None
+        self, name: str, layer: nn.Module, x: Tensor, layout: str | None, kind: str = ""
     ) -> Sequences | Graphs:
         """Returns how the tokens of a layer are split.
 
         Args:
             layout: of the layer's output before it became tokens.
+            kind: type of the nodes; empty: there is one.
 
         Shapes: x (B, N, C) or (N, C).
         """
         if self.graph or x.dim() == 2:
-            if self._graphs is None:
-                self._require_nodes(name, x)
-                given = (self.batch, self.edges, self.weight, self.options.labels)
-                self._graphs = Graphs(x.shape[-2], *(_on(x.device, y) for y in given))
-            found: Sequences | Graphs = self._graphs
+            if kind not in self._graphs:
+                self._graphs[kind] = self._graph(name, x, kind)
+            found: Sequences | Graphs = self._graphs[kind]
         else:
             keep = self.padding.keep(name, layer, x.shape[:2])
-            found = self._sequences(name, x, layout, _on(x.device, keep))
+            packed = self._packed(keep, *x.shape[:2])
+            found = packed or self._sequences(name, x, layout, _on(x.device, keep))
         found.check(name, x)
         return found
+
+    def rows(self, name: str, layer: nn.Module, B: int, N: int) -> list[tuple[int, Any]]:
+        """Returns the row along B of every sample, and the places of its tokens; None: all.
+
+        Empty: the mask belongs to other tokens than these.
+        """
+        keep = self.padding.keep(name, layer, (B, N))
+        if keep is not None and keep.shape != (B, N):
+            return []
+        if packed := self._packed(keep, B, N):
+            return packed.rows()
+        return [(b, None if keep is None else keep[b].nonzero()[:, 0]) for b in range(B)]
+
+    def _packed(self, keep: Tensor | None, B: int, N: int) -> Packed | None:
+        """Returns the sequences that are packed into rows; None if no row has several."""
+        ids = ids_of(self.options.segments, self.call, B, N)
+        if ids is None or keep is not None and keep.shape != (B, N):
+            return None
+        ids = ids.cpu() if keep is None else ids.cpu().masked_fill(~keep.cpu(), -1)
+        several = any(len(row[row >= 0].unique()) > 1 for row in ids)
+        given = self.options.segments is not None
+        labels = self.options.labels
+        return Packed(keep=keep, labels=labels, ids=ids) if several or given else None
+
+    def _graph(self, name: str, x: Tensor, kind: str) -> Graphs:
+        if kind:
+            return Graphs(
+                len(x), *(_on(x.device, y) for y in nodes_of(kind, self.relations, self.call))
+            )
+        self._require_nodes(name, x)
+        given = (self.batch, self.edges, self.weight, self.options.labels)
+        return Graphs(x.shape[-2], *(_on(x.device, y) for y in given))
 
     def inputs(self, B: int, layout: str | None) -> int:
         """Returns the number of inputs, for a layer with B samples; B if it is not certain."""

@@ -220,6 +220,25 @@ class Report:
                 columns[f"{metric}_reference"] = self.reference.values[metric]
         return columns
 
+    def by_kind(self) -> dict[str, "Report"]:
+        """The rows of every type of nodes, whose layers are named ``layer[type]``."""
+        kinds = [name.partition("[")[2].partition("]")[0] for name in self.layers]
+        return {kind: self._of(kind, kinds) for kind in dict.fromkeys(kinds)}
+
+    def _of(self, kind: str, kinds: list[str]) -> "Report":
+        def own(values: Sequence[Any]) -> list[Any]:
+            return [value for value, of in zip(values, kinds) if of == kind]
+
+        values, std, counts = (
+            {m: own(v) for m, v in of.items()} for of in (self.values, self.std, self.counts)
+        )
+        other = self.reference and self.reference._of(kind, kinds)
+        rows: dict[str, Any] = {
+            "layers": tuple(own(self.layers)),
+            "bounds": tuple(own(self.bounds)),
+        }
+        return replace(self, values=values, std=std, counts=counts, reference=other, **rows)
+
     def _shown(self) -> tuple[str, ...]:
         return self.shown or tuple(self.values)
 
@@ -330,7 +349,7 @@ def _notes(
         yield from _parts(layers, rows, watch.inputs)
     if any(m in names for m in OF_EDGES):
         yield from _edges(watch)
-    if "effective_rank" in names:
+    if "effective_rank" in names and not watch.plan.relations:
         yield from _bounds(layers, [*watch.bounds.values()])
     yield from _zeros(layers, rows)
     known = of_all and any(is_model(module) for module in watch.plan.model.modules())
@@ -344,7 +363,7 @@ def _missing(
     """Says which layers have no values, or no row."""
     if single := _single(layers, rows):
         yield f"Not measured: {', '.join(single)}, with fewer than two tokens in each sample."
-    if silent := watch.layers.keys() - {name for name, _ in watch.values}:
+    if silent := watch.layers.keys() - {name.partition("[")[0] for name, _ in watch.values}:
         names = ", ".join(name for name in watch.layers if name in silent)
         yield f"Not measured: {names}, which the model's forward does not call."
 

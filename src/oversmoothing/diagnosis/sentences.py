@@ -18,12 +18,18 @@ SHRUNK = 0.1  # ratio of norms or gradients of the first and the last layer
 
 def sentences(report: "Report") -> list[str]:
     """Returns the most telling sentences first."""
+    kinds = report.by_kind()
+    if len(kinds) > 1:
+        few = max(1, MOST // len(kinds))
+        return [f"{kind}: {s}" for kind, of in kinds.items() for s in sentences(of)[:few]]
     parts = (_rank, _where, _outliers, _reference, _across, _gradient, _channel, _attention, _norm)
     return [said for part in parts for said in part(report)][:MOST]
 
 
 def line(report: "Report") -> str:
     """The first metrics of the table, from the first layer to the last."""
+    if len(kinds := report.by_kind()) > 1:
+        return "; ".join(f"{kind}: {line(of)}" for kind, of in kinds.items())
     said = []
     for metric in (report.shown or tuple(report.values))[:IN_LINE]:
         if known := _known(report, metric):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import find_blocks
 from oversmoothing.adapters.names import fits
+from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.site import LAYOUTS, MEANING
 from oversmoothing.errors import InputError, meant
 
@@ -41,7 +42,8 @@ def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 
 def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if layers is None:
-        return {readable(name): block for name, block in find_blocks(model).items()}
+        found = (_whole(model, name, block) for name, block in find_blocks(model).items())
+        return {readable(name): block for name, block in found}
     modules = {readable(name): module for name, module in model.named_modules() if name}
     single = isinstance(layers, str | nn.Module) or not isinstance(layers, Iterable)
     wanted: list[Any] = [layers] if single else list(layers)  # type: ignore[arg-type]
@@ -50,6 +52,16 @@ def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if not wanted:
         raise InputError("layers: got an empty list; name modules, or leave layers out")
     return {name: module for one in wanted for name, module in _matches(modules, one).items()}
+
+
+def _whole(model: nn.Module, name: str, block: nn.Module) -> tuple[str, nn.Module]:
+    """Returns the layer of all types of edges around the convolution of one, or the block."""
+    for path, parent in parents_of(model, name).items():
+        kinds = [*parent] if isinstance(parent, nn.ModuleDict) else [""]
+        of_kinds = bool(kinds) and all("__" in kind for kind in kinds)
+        if path and (of_kinds or type(parent).__name__ == "HeteroConv"):
+            return path, parent
+    return name, block
 
 
 def readable(name: str) -> str:

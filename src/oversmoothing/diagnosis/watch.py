@@ -1,8 +1,10 @@
 """Forward hooks that measure the layers of a model, and keep numbers only."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.site import to_tokens
 from oversmoothing.diagnosis.calls import has_forward
+from oversmoothing.diagnosis.hetero import Merged, by_kind
 from oversmoothing.diagnosis.maps import Rows, SeeMaps, of_maps
 from oversmoothing.diagnosis.measures import (
     BESIDE,
@@ -25,6 +28,7 @@ from oversmoothing.diagnosis.measures import (
     Pieces,
     measure,
 )
+from oversmoothing.diagnosis.packed import Packed
 from oversmoothing.diagnosis.plan import Plan
 from oversmoothing.diagnosis.samples import Graphs, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
@@ -75,7 +79,7 @@ class Watch:
         self.maps: dict[Row, Tensor] = {}
         self.values: dict[Row, dict[str, list[Tensor]]] = {}
         self.sizes: list[int] = []
-        self.inputs = 0
+        self.inputs = self.start = 0  # start: of the sizes of this call
         self.isolated = self.one_way = self.repeated = 0
         self.bounds: dict[Row, int] = {}
         self.left_out: dict[str, set[Row]] = {}
@@ -92,12 +96,16 @@ class Watch:
         """
         self.plan = plan
         self.calls: Counter[str] = Counter()
+        self.called: dict[str, None] = {}  # in this call of the model
         self.running: list[tuple[str, list[Seen]]] = []  # layers, maps seen in them
         self.outputs: list[tuple[Row, Tensor, str, Sequences | Graphs]] = []  # with gradients
         with ExitStack() as stack:
             for name, layer in self.layers.items():
-                stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
-                stack.callback(layer.register_forward_hook(self._end).remove)
+                if has_forward(layer):
+                    stack.callback(layer.register_forward_pre_hook(self._begin(name)).remove)
+                    stack.callback(layer.register_forward_hook(self._end).remove)
+                else:
+                    self._follow(stack, name, layer)
             stack.enter_context(plan.padding.followed(self.layers))
             maps = SeeMaps(self._see)
             if {BESIDE, *OF_MAPS} & {*self.measures}:
@@ -119,18 +127,43 @@ class Watch:
     def _begin(self, name: str) -> Callable[..., None]:
         return lambda module, args: self.running.append((name, []))
 
+    def _follow(self, stack: ExitStack, name: str, layer: nn.Module) -> None:
+        """Measures the sums of the convolutions of a layer of ``to_hetero``."""
+        merged = Merged(self.plan.model, name)
+
+        def end(part: str, module: nn.Module, args: Any, output: Any) -> None:
+            if (found := merged.add(part, output)) is not None:
+                self._look(name, module, found[1], kind=found[0])
+
+        for part in merged.parts:
+            hook = layer.get_submodule(part).register_forward_hook(partial(end, part))
+            stack.callback(hook.remove)
+
     def _end(self, layer: nn.Module, args: Any, output: Any) -> None:
         name, maps = self.running.pop()
-        plan, row = self.plan, (name, self.calls[name])
-        self.calls[name] += 1
+        if self.plan.relations and (kinds := by_kind(output)):
+            for kind, x in kinds.items():
+                self._look(name, layer, x, kind=kind)
+        else:
+            self._look(name, layer, output, maps)
+
+    def _look(
+        self, name: str, layer: nn.Module, output: Any, maps: Sequence[Seen] = (), kind: str = ""
+    ) -> None:
+        """Measures what a layer returns, or its nodes of one type."""
+        first = not self.called or {*self.called} == {name}
+        self.called.setdefault(name)
+        shown = f"{name}[{kind}]" if kind else name
+        plan, row = self.plan, (shown, self.calls[shown])
+        self.calls[shown] += 1
         layout = self.layout or plan.layout(name, output)
         output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
         x = to_tokens(output.detach(), layout)
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; no tokens, give some")
-        samples = plan.samples(name, layer, x, layout)
-        if sum(self.calls.values()) == 1:
-            self._count(samples, x, layout)
+        samples = plan.samples(name, layer, x, layout, kind)
+        if first and row[1] == 0:
+            self._count(samples, x, layout, sum(self.calls.values()) > 1)
         for what in samples.left_out():
             self.left_out.setdefault(what, set()).add(row)
         bound = min(max(samples.sizes(x)), x.shape[-1])
@@ -180,10 +213,21 @@ class Watch:
                 if name in self.measures:
                     self.values[row].setdefault(name, []).extend(values)
 
-    def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str) -> None:
-        """Counts the samples and edges of a call, in its first layer."""
-        self.sizes += samples.sizes(x)
-        self.inputs += self.plan.inputs(x.shape[0], layout)
+    def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str, more: bool) -> None:
+        """Counts the samples and edges of a call, in its first layer.
+
+        Args:
+            more: the nodes are of another type of the graphs that are counted.
+        """
+        sizes = samples.sizes(x)
+        if more:
+            before, self.sizes = self.sizes[self.start :], self.sizes[: self.start]
+            sizes = [sum(of) for of in zip_longest(before, sizes, fillvalue=0)]
+        else:
+            self.start = len(self.sizes)
+            packed = isinstance(samples, Packed)
+            self.inputs += len(sizes) if packed else self.plan.inputs(x.shape[0], layout)
+        self.sizes += sizes
         self.isolated += samples.isolated
         self.one_way += samples.one_way
         self.repeated += samples.repeated
@@ -192,11 +236,9 @@ class Watch:
     def _see(self, batch: int, tokens: int, rows: Rows) -> None:
         """Measures the first map of every layer that is running."""
         for name, seen in self.running:
-            if not seen:
-                keep = self.plan.padding.keep(name, self.layers[name], (batch, tokens))
-                if keep is None or keep.shape == (batch, tokens):
-                    found = of_maps(batch, tokens, rows, keep, self.measures)
-                    seen.append((batch, tokens, found))
+            samples = [] if seen else self.plan.rows(name, self.layers[name], batch, tokens)
+            if samples:
+                seen.append((batch, tokens, of_maps(tokens, samples, rows, self.measures)))
 
 
 def _gathered(pieces: Pieces, across: smoothness.Samples) -> Pieces:

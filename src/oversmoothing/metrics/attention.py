@@ -52,9 +52,7 @@ class MapSums(NamedTuple):
         }
         single = (n == 1)[..., 0]
         means = {name: value.mean(dim=-1) for name, value in found.items()}
-        for name in ("attention_similarity", "attention_entropy"):
-            means[name] = means[name].masked_fill(single, math.nan)
-        return means
+        return {name: value.masked_fill(single, math.nan) for name, value in means.items()}
 
 
 def attention_similarity(A: Tensor) -> Tensor:

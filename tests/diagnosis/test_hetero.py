@@ -1,0 +1,90 @@
+"""Networks of nodes of several types have a row for each layer and type."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, fx, nn
+from torch_geometric.data import Batch, HeteroData
+
+import oversmoothing as osm
+
+KINDS = [("a", "to", "b"), ("b", "to", "a"), ("b", "self", "b")]
+EDGES = {kind: torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]) for kind in KINDS}
+NODES = {"a": torch.randn(6, 8), "b": torch.randn(5, 8)}
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = (
+            pyg.HeteroConv({kind: pyg.SAGEConv((8, 8), 8) for kind in KINDS}) for _ in "12"
+        )
+
+    def forward(self, x_dict: dict, edge_index_dict: dict) -> dict[str, Tensor]:
+        return self.second(self.first(x_dict, edge_index_dict), edge_index_dict)
+
+
+def graph() -> HeteroData:
+    data = HeteroData()
+    for kind, x in NODES.items():
+        data[kind].x = x
+    for kind, edges in EDGES.items():
+        data[kind].edge_index = edges
+    return data
+
+
+def expected(x: Tensor, kind: str) -> dict[str, float]:
+    found = {"effective_rank": osm.metrics.effective_rank(x), "cosine": osm.metrics.cosine(x)}
+    if kind == "b":  # the only type with edges among its nodes
+        found["dirichlet_energy"] = osm.metrics.dirichlet_energy(x, EDGES[KINDS[2]])
+    return {name: value.item() for name, value in found.items()}
+
+
+def check(report: osm.Report, states: dict[str, Tensor]) -> None:
+    assert {*report.layers} == {*states}
+    for i, layer in enumerate(report.layers):
+        kind = layer[-2]
+        for metric, value in expected(states[layer], kind).items():
+            assert report[metric][i] == pytest.approx(value, rel=1e-6), (layer, metric)
+        assert kind == "b" or report["mad"][i] is None
+
+
+def test_a_row_for_each_layer_and_type_of_nodes() -> None:
+    model = Stack().eval()
+    report = osm.diagnose(model, NODES, EDGES)
+    with torch.no_grad():
+        one = model.first(NODES, EDGES)
+        two = model.second(one, EDGES)
+    states = {f"{name}[{kind}]": x for name, of in (("first", one), ("second", two))
+              for kind, x in of.items()}  # fmt: skip
+    check(report, states)
+    assert report.samples == 1 and report.tokens == (11, 11) and report.unit == "nodes"
+    assert osm.diagnose(model, graph()).values == report.values
+    assert report.by_kind()["a"].layers == ("first[a]", "second[a]")
+    assert report.summary().startswith("b: The effective rank")
+    two = osm.diagnose(model, Batch.from_data_list([graph(), graph()]))
+    assert two.samples == 2 and two.tokens == (11, 11)
+    assert two["cosine"] == pytest.approx(report["cosine"], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("aggr", ["sum", "mean", "max"])
+def test_the_sums_that_to_hetero_makes_outside_of_modules(aggr: str) -> None:
+    torch.manual_seed(0)
+    model = pyg.to_hetero(pyg.GraphSAGE(8, 8, 2), (["a", "b"], KINDS), aggr=aggr).eval()
+    seen: dict[str, Any] = {}
+
+    class See(fx.Interpreter):
+        def run_node(self, node: fx.Node) -> Any:
+            seen[node.name] = super().run_node(node)
+            return seen[node.name]
+
+    with torch.no_grad():
+        See(model).run(NODES, EDGES, None, None, None, None, None, None)
+    states = {f"convs.{i}[{kind}]": seen[f"convs_{i}__{kind}"] for i in (0, 1) for kind in "ab"}
+    check(osm.diagnose(model, NODES, EDGES), states)
+    wrapped = nn.Sequential(model)
+    wrapped.forward = lambda x_dict, edge_index_dict: model(x_dict, edge_index_dict)
+    assert osm.diagnose(wrapped, graph()).layers[0].startswith("0.convs.0[")
