@@ -82,7 +82,7 @@ def test_other_launchers_are_hydras(train, tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (["aggregator=centered", "--cfg", "job", "backbone.depth=7"], "  depth: 7"),
-        (["--help"], "aggregator: centered, contranorm, "),
+        (["--help"], "aggregator: attn_scale, batchnorm, centered, contranorm, "),
     ],
 )
 def test_hydra_shows_configs(train, tmp_path: Path, words: list[str], expected: str) -> None:

@@ -33,7 +33,7 @@ from oversmoothing.lab.tasks.base import (
 )
 from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, multi_scale, upsampled
-from oversmoothing.lab.tasks.splits import SplitEvaluator, listed
+from oversmoothing.lab.tasks.splits import SplitEvaluator, listed, miou_of_one_label
 from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe
 
@@ -135,6 +135,10 @@ class Segmentation(Task):
                 "em_gradient have iterations",
                 stacklevel=2,
             )
+
+    def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        split = self.evaluation.splits[0]
+        return {f"{split}_seg_miou": miou_of_one_label(parts.data, self.evaluation, split)}
 
     def run(self, network: Segmenter, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.

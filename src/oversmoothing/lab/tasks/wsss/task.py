@@ -29,6 +29,7 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     require_patches,
 )
+from oversmoothing.lab.tasks.splits import miou_of_one_label
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
@@ -105,6 +106,12 @@ class WSSS(Task):
             )
         sizes = {"augment.crop": self.augment.crop, "evaluation.size": self.evaluation.size}
         require_patches(network.backbone, sizes)
+
+    def chance(self, parts: Parts, seed: int) -> dict[str, float]:
+        if not self.method.segments:
+            return {}
+        split = self.evaluation.splits[0]
+        return {f"{split}_seg_miou": miou_of_one_label(parts.data, self.evaluation, split)}
 
     def run(self, network: Network, job: Job) -> dict[int, Result]:
         """Trains and evaluates one network.
