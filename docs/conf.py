@@ -35,7 +35,8 @@ napoleon_use_rtype = False
 nitpick_ignore_regex = [("py:.*", r"(torch|numpy|np|collections|pathlib)\..*|Tensor")]
 nitpick_ignore_regex += [("py:class", r"(.*\.)?(Neighbours|Tokens)")]  # no part of the reference
 
-SIGNS = str.maketrans({"−": "-", "←": r"\leftarrow ", "·": r"\cdot ", "‖": r"\Vert "})
+SIGNS = {"−": "-", "←": r"\leftarrow ", "·": r"\cdot ", "‖": r"\Vert ", "⊙": r"\odot "}
+ACCENTS = {"\N{COMBINING CIRCUMFLEX ACCENT}": "hat", "\N{COMBINING MACRON}": "bar"}
 
 
 def setup(app: Sphinx) -> None:
@@ -61,5 +62,8 @@ def _show(self: HTML5Translator, node: Element, as_block: bool) -> None:
 
 def _tex(text: str) -> str:
     """The formula with TeX for signs of docstrings that the converter does not know."""
-    text = re.sub("(.)\N{COMBINING CIRCUMFLEX ACCENT}", r"\\hat \1", text.translate(SIGNS))
-    return re.sub(r"\\hat (\w)", r"{{\\hat \1}{}}", text)  # else an index lies below the letter
+    for sign, tex in SIGNS.items():
+        text = text.replace(sign, tex)
+    for accent, name in ACCENTS.items():
+        text = re.sub(f"(.){accent}", rf"\\{name} \1", text)
+    return re.sub(r"\\(hat|bar) (\w)", r"{{\\\1 \2}{}}", text)  # else an index lies below

@@ -1,8 +1,12 @@
 """The site shows every page and every public name, and its links lead to its own files."""
 
+import importlib
+import inspect
 import re
 import runpy
 from pathlib import Path
+
+import pytest
 
 import oversmoothing as osm
 
@@ -40,3 +44,20 @@ def test_the_reference_has_every_public_name() -> None:
     names = {f"oversmoothing.{name}" for name in osm.__all__} - {"oversmoothing.__version__"}
     names |= {f"oversmoothing.metrics.{name}" for name in osm.metrics.__all__}
     assert names - {"oversmoothing.metrics"} <= shown
+
+
+def test_formulas_of_the_reference_can_be_shown() -> None:
+    """A sign that the converter does not know is a warning of the site, and the site then fails."""
+    pytest.importorskip("sphinx")
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    tex = runpy.run_path(str(DOCS / "conf.py"))["_tex"]
+    reference = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    modules = set(re.findall(r"^\.\. automodule:: ([\w.]+)", reference, re.M))
+    shown = 0
+    for module in modules:
+        text = inspect.getsource(importlib.import_module(module))
+        for formula in re.findall(r"^ *\.\. math:: (.+(?:\n +\S.*)*)", text, re.M):
+            tex2mathml(tex(formula.replace("\\\\", "\\")), as_block=True)
+            shown += 1
+    assert shown > 5

@@ -1,6 +1,6 @@
 """Differentiable group normalisation (DGN; Zhou et al., NeurIPS 2020, arXiv:2006.06972, Eq. 4).
 
-.. math:: x + λ \\sum_g BN_g(s_g ⊙ x), \\quad s = softmax(x U)
+.. math:: x + λ \\sum_g \\mathrm{BN}_g(s_g ⊙ x), \\quad s = \\mathrm{softmax}(x U)
 
 Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
 """

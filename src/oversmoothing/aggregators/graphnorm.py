@@ -1,6 +1,6 @@
 """GraphNorm (Cai et al., ICML 2021, arXiv:2009.03294, Eq. 6): normalisation with learned centering.
 
-.. math:: w \\, \\frac{x − a \\, x̄}{\\sqrt{mean((x − a \\, x̄)^2) + eps}} + b
+.. math:: w \\, \\frac{x − a \\, x̄}{\\sqrt{\\mathrm{mean}((x − a \\, x̄)^2) + eps}} + b
 
 in each channel, with the mean x̄ over all tokens of a sample, or nodes of a graph.
 """
