@@ -23,8 +23,8 @@ class ValueResidual(Inside):
     of the authors' layer (Zcchill/Value-Residual-Learning, 95652f64).
 
     Args:
-        first: a.
-        own: b.
+        first: a, the share of the first layer's values.
+        own: b, the share of the layer's own values.
         learned: learn a and b, one each for every layer, from this start.
 
     Raises:
