@@ -13,6 +13,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.pyg import Networks
@@ -59,6 +60,17 @@ def test_a_batch_of_graphs_is_graph_by_graph(conv) -> None:
     together = model(batch.x, batch.edge_index, batch.batch)
     torch.testing.assert_close(together, alone, **CLOSE)
     assert not torch.allclose(model(batch.x, batch.edge_index), alone)
+
+
+@torch.no_grad()
+def test_statistics_of_a_batch_are_those_of_all_its_graphs() -> None:
+    batch = Batch.from_data_list([graph(n, seed) for seed, n in enumerate((5, 8, 5, 1))])
+    model = network(CONVS["gcn"], BatchNorm).train()
+    alone = model(batch.x, batch.edge_index)
+    torch.testing.assert_close(model(batch.x, batch.edge_index, batch.batch), alone, **CLOSE)
+    both = network(CONVS["gcn"], osm.PairNorm, BatchNorm).train()
+    found = both(batch.x, batch.edge_index, batch.batch)
+    assert not torch.allclose(found, both(batch.x, batch.edge_index))  # PairNorm is by graph
 
 
 @torch.no_grad()

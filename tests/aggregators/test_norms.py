@@ -18,6 +18,7 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.meannorm import MeanNorm
 from oversmoothing.aggregators.nodenorm import NodeNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
+from oversmoothing.errors import InputError
 
 
 def tokens() -> torch.Tensor:
@@ -165,3 +166,23 @@ def test_the_epsilon_of_pairnorm_is_inside_the_root(mode: str) -> None:
     squares = y.square().sum(dim=-1, keepdim=True)
     root = (0.3 + (squares.mean() if mode == "PN" else squares)).sqrt()
     assert torch.allclose(PairNorm(mode, 2.0, eps=0.3)(x, Context()), 2 * y / root, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("make", [partial(GraphNorm, 7), NodeNorm, MeanNorm])
+def test_large_float16_tokens_do_not_overflow(make: partial, masked: bool) -> None:
+    x = (1000 * random_tokens(200, 7, seed=1)).half()  # squares leave float16's range
+    context = Context(mask=torch.ones(1, 200, dtype=torch.bool)) if masked else PLAIN
+    found, expected = make().half()(x, context), make()(x.float(), context)
+    assert found.dtype == torch.float16
+    assert (found.float() - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize("kind", [BatchNorm, DiffGroupNorm])
+def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
+    x, mask = random_tokens(3, 6, 7, seed=1), torch.arange(6) < torch.tensor([[6], [1], [3]])
+    norm = drawn(kind(7)).train()
+    found = norm(x, Context(mask=mask[:, None, :]))
+    assert torch.allclose(found[mask], norm(x[mask]), atol=1e-12)
+    with pytest.raises(InputError, match="2 tokens or more in training"):
+        norm(x[0, :1])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import oversmoothing as osm
 from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.aggregators.drop_edge import drop_edges
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.pyg import Layer, Networks
@@ -149,6 +150,8 @@ def test_hidden_layers_share_aggregators(share: bool) -> None:
     model = networks(aggregators=[osm.LayerNorm], depth=4, share_aggregators=share)
     norms = {id(module) for module in model.modules() if isinstance(module, nn.LayerNorm)}
     assert len(norms) == (1 if share else 3)
+    model = networks(aggregators=[BatchNorm], depth=4, share_aggregators=share)
+    assert sum(isinstance(module, nn.BatchNorm1d) for module in model.modules()) == 3  # averages
 
 
 def test_both_directions_of_an_edge_are_dropped_together() -> None:

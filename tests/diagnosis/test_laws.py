@@ -300,6 +300,24 @@ def test_maps_of_two_layers_are_compared() -> None:
     assert gap[1] == pytest.approx(osm.metrics.attention_gap(maps[1]).mean().item(), rel=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_maps_in_half_precision_are_summed_in_float32(dtype: torch.dtype) -> None:
+    model, images = vit(depth=2), torch.rand(2, 3, 32, 32).to(dtype)
+    for block in model.to(dtype).blocks:
+        block.attn.fused_attn = False
+        block.attn.qkv.weight.data.mul_(60)  # entries of 0 in float16
+    maps: list[Tensor] = []
+    hooks = [b.attn.attn_drop.register_forward_hook(lambda *of: maps.append(of[-1]))
+             for b in model.blocks]  # fmt: skip
+    model.eval()(images)
+    for hook in hooks:
+        hook.remove()
+    report = osm.diagnose(model, images)
+    for name in ("attention_similarity", "attention_entropy", "attention_sink"):
+        expected = [getattr(osm.metrics, name)(A).mean().item() for A in maps]
+        assert report[name] == pytest.approx(expected, abs=1e-5), name
+
+
 def test_a_sink_that_has_a_column_of_its_own_is_left_out() -> None:
     class Sink(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -287,6 +287,8 @@ def test_the_group_distance_ratio_is_that_of_its_pairs() -> None:
     torch.testing.assert_close(graphs.group_distance_ratio(x[:, order], labels[order]), found)
     torch.testing.assert_close(graphs.group_distance_ratio(7e200 * x, labels), found)
     assert graphs.group_distance_ratio(x, labels.clamp(max=0)).isnan().all()  # a single class
+    none = graphs.group_distance_ratio(x, torch.full((9,), -1))  # a sentence without labels
+    assert none.shape == (2,) and none.isnan().all()
     theirs = DiffGroupNorm.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1]), eps=0)
     ours = graphs.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1])).item()
     assert theirs == pytest.approx(2 * ours)  # the factor K / (K − 1) of two classes

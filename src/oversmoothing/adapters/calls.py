@@ -92,6 +92,8 @@ class Sentences:
 class Graphs:
     """The nodes of several graphs; graphs with the same number of nodes are aggregated at once.
 
+    Aggregators of statistics of the batch get all graphs at once.
+
     Args:
         batch: index of the graph of every node, (N,).
     """
@@ -119,6 +121,8 @@ class Graphs:
             )
         if not self.nodes:
             return tensors[0]
+        if getattr(aggregator, "of_batch", False):
+            return aggregator(*tensors, context).to(tensors[0].dtype)
         pieces = []
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from oversmoothing.adapters.calls import Capture, Current
 from oversmoothing.adapters.sites import Chain, Factory
-from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, wants_dim
+from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, checked, wants_dim
 from oversmoothing.errors import InputError
 
 LAYOUTS = ("BNC", "NBC", "BCN", "BCHW", "BHWC", "NC")
@@ -88,7 +88,12 @@ class Site(Chain):
         groups = self.current.groups if grouped else None
         if groups is None:
             return self(*tensors, context)
-        return groups.apply(self, *tensors, context=context)
+        if not any(aggregator.of_batch for aggregator in self):
+            return groups.apply(self, *tensors, context=context)
+        x, *values = tensors
+        for aggregator in self:
+            x = checked(aggregator, x, groups.apply(aggregator, x, *values, context=context))
+        return x
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
         """Applies every aggregator; without a context, as torch.fx calls it, see ``act``."""

@@ -115,6 +115,8 @@ class Aggregator(nn.Module):
         draws: whether ``forward`` draws random numbers in training, other than by a child such as
             ``nn.Dropout``. A backbone that trains several seeds then builds one instance for each.
         can_be_shared: whether layers can share an instance; not if it has moving averages.
+        of_batch: whether ``forward`` gets all samples of a batch at once, also graphs and
+            sentences of several sizes, since its statistics are those of all of them.
     """
 
     site: ClassVar[str]
@@ -127,6 +129,7 @@ class Aggregator(nn.Module):
     tokenwise: ClassVar[bool] = False
     draws: bool = False
     can_be_shared: ClassVar[bool] = True
+    of_batch: ClassVar[bool] = False
 
     @property
     def steady(self) -> bool:

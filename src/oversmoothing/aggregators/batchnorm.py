@@ -5,7 +5,13 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_counts, check_eps, number
+from oversmoothing.aggregators.checks import (
+    check_counts,
+    check_eps,
+    number,
+    over_batch,
+    padding,
+)
 from oversmoothing.errors import InputError
 
 
@@ -21,13 +27,16 @@ class BatchNorm(After):
         eps: added to the variance.
 
     Raises:
-        InputError: the momentum is not from 0 to 1, or eps is negative.
+        InputError: the momentum is not from 0 to 1, eps is negative, or
+            a batch has a single token in training.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
     reads_edges: ClassVar[bool] = False
     can_be_shared: ClassVar[bool] = False
+    of_batch: ClassVar[bool] = True
+    reads_mask = True
 
     def __init__(self, dim: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
@@ -38,4 +47,4 @@ class BatchNorm(After):
         self.norm = nn.BatchNorm1d(dim, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        return self.norm(x.flatten(0, -2)).view(x.shape)
+        return over_batch(self.norm, x, padding(context))

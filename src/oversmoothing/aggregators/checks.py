@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -73,5 +73,29 @@ def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
     """Returns the mean over unmasked tokens; 0 if all are masked. (..., N, C) -> (..., 1, C)."""
     if mask is None:
         return x.mean(dim=-2, keepdim=True)
-    seen = mask.to(x.dtype)
-    return seen @ x / seen.sum(dim=-1, keepdim=True).clamp(min=1)
+    precise = torch.promote_types(x.dtype, torch.float32)  # sums leave float16's range
+    seen = mask.to(precise)
+    return (seen @ x.to(precise) / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(x.dtype)
+
+
+def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Applies a batch norm of rows (n, C) to all unmasked tokens; masked ones become 0.
+
+    Raises:
+        InputError: there is a single token in training, which has no variance.
+
+    Shapes: x (..., N, C), mask (..., 1, N) -> (..., N, C).
+    """
+    seen = None if mask is None else mask.mT.expand(*x.shape[:-1], 1)[..., 0]
+    rows = x.flatten(0, -2) if seen is None else x[seen]
+    if norm.training and len(rows) == 1:
+        raise InputError(
+            "aggregator: a batch norm needs 2 tokens or more in training, got 1; give a larger "
+            "batch, or call eval()"
+        )
+    normed = norm(rows)
+    return (
+        normed.view(x.shape)
+        if seen is None
+        else normed.new_zeros(x.shape).index_put((seen,), normed)
+    )

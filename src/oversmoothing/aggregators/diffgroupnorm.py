@@ -10,7 +10,14 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
-from oversmoothing.aggregators.checks import check_counts, check_eps, check_finite, number
+from oversmoothing.aggregators.checks import (
+    check_counts,
+    check_eps,
+    check_finite,
+    number,
+    over_batch,
+    padding,
+)
 from oversmoothing.errors import InputError
 
 
@@ -25,13 +32,16 @@ class DiffGroupNorm(After):
         eps: added to the variance.
 
     Raises:
-        InputError: λ is not finite, the momentum is not from 0 to 1, or eps is negative.
+        InputError: λ is not finite, the momentum is not from 0 to 1, eps is negative, or
+            a batch has a single token in training.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
     reads_edges: ClassVar[bool] = False
     can_be_shared: ClassVar[bool] = False
+    of_batch: ClassVar[bool] = True
+    reads_mask = True
 
     def __init__(
         self,
@@ -53,5 +63,5 @@ class DiffGroupNorm(After):
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         shares = self.group(x).softmax(dim=-1)
         of_groups = shares[..., None] * x[..., None, :]  # (..., N, G, C)
-        normed = self.norm(of_groups.flatten(-2).flatten(0, -2)).view(of_groups.shape)
-        return x + self.lam * normed.sum(dim=-2)
+        normed = over_batch(self.norm, of_groups.flatten(-2), padding(context))
+        return x + self.lam * normed.view(of_groups.shape).sum(dim=-2)

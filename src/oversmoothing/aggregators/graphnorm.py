@@ -18,6 +18,7 @@ class GraphNorm(After):
     """Normalises every channel over the tokens; a says how much of their mean goes.
 
     w, a and b are learned per channel and start at 1, 1 and 0. With a = 1 it is an instance norm.
+    Computed in float32 or wider, since squares leave float16's range.
 
     Args:
         dim: channels C.
@@ -40,7 +41,9 @@ class GraphNorm(After):
         self.bias, self.eps = nn.Parameter(torch.zeros(dim)), eps
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        mask = padding(context)
-        centered = x - self.mean_scale * mean_of_tokens(x, mask)
-        variance = mean_of_tokens(centered.square(), mask)
-        return self.weight * centered * (variance + self.eps).rsqrt() + self.bias
+        mask, precise = padding(context), x.to(torch.promote_types(x.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):
+            centered = precise - self.mean_scale * mean_of_tokens(precise, mask)
+            variance = mean_of_tokens(centered.square(), mask)
+            scaled = self.weight * centered * (variance + self.eps).rsqrt() + self.bias
+        return scaled.to(torch.promote_types(x.dtype, self.weight.dtype))

@@ -4,6 +4,7 @@ GCNs, arXiv:2006.07107): divides each token by a root of its standard deviation.
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
@@ -13,6 +14,8 @@ from oversmoothing.errors import InputError
 
 class NodeNorm(After):
     """Computes x / std(x)^(1/p), with the standard deviation over the channels of the token.
+
+    Computed in float32 or wider, since squares leave float16's range.
 
     Args:
         power: p; 1 makes the standard deviation of every token 1.
@@ -38,5 +41,6 @@ class NodeNorm(After):
         self.power, self.eps = power, eps
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        variance = x.var(dim=-1, correction=0, keepdim=True) + self.eps
-        return x * variance.pow(-0.5 / self.power)
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        variance = precise.var(dim=-1, correction=0, keepdim=True) + self.eps
+        return (precise * variance.pow(-0.5 / self.power)).to(x.dtype)

@@ -140,9 +140,12 @@ def _precise(x: Any) -> Any:
 
 
 def _rows_of_map(A: Tensor, sample: int, rows: Tensor | None) -> Iterator[Tensor]:
-    """Yields rows of a given map. Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N)."""
+    """Yields rows of a given map, in float32 or wider, in which they are summed.
+
+    Shapes: A (B, heads, N, N), rows (n,) -> (heads, ≤ n, N).
+    """
     for i in _few(rows, A[sample]):
-        yield A[sample, :, i]
+        yield _precise(A[sample, :, i])
 
 
 def _rows_of_torch(given: dict[str, Any], sample: int, rows: Tensor | None) -> Iterator[Tensor]:

@@ -106,10 +106,12 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     Args:
         labels: the class of every node; nodes with negative labels are left out.
 
-    Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class.
+    Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class or none.
     """
     t = Tokens.of(x)
     x, labels = t.whole(), labels.to(t.scale.device)
+    if not (labels >= 0).any():
+        return torch.full_like(t.scale, torch.nan)
     _, classes = labels[labels >= 0].unique(return_inverse=True)
     x, of = x[..., labels >= 0, :], torch.nn.functional.one_hot(classes).to(x)  # (N, K)
     N, K = of.shape

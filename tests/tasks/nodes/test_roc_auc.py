@@ -15,3 +15,7 @@ def test_roc_auc_is_the_share_of_pairs_in_order(values: int) -> None:
     gaps = scores[y == 1][:, None] - scores[y == 0]
     expected = ((gaps > 0).double() + 0.5 * (gaps == 0)).mean()
     assert roc_auc(logits, y).item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_scores_that_are_not_numbers_give_none() -> None:
+    assert roc_auc(torch.full((4, 2), torch.nan), torch.tensor([0, 1, 0, 1])).isnan()

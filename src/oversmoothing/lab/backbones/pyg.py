@@ -296,6 +296,9 @@ class Layer(nn.Module):
             inside = like.conv.inside if like else sites.build("inside", mixed, heads=heads)
             InsidePropagate(inside).attach(conv)
         self.after = Chain() if logits else like.after if like else sites.build("after", dim)
+        if not all(aggregator.can_be_shared for aggregator in self.after) and like:
+            new = zip(like.after, sites.build("after", dim))
+            self.after = Chain(old if old.can_be_shared else own for old, own in new)
 
     @property
     def reads_edges(self) -> bool:

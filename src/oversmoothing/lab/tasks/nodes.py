@@ -336,14 +336,15 @@ def roc_auc(logits: Tensor, y: Tensor) -> Tensor:
     """Returns the area under the ROC curve of two classes.
 
     It is the probability that a node of class 1 has a higher score than one of class 0, and half
-    that of a tie (the statistic of Mann and Whitney). Shapes: logits (N, 2), y (N,) -> ().
+    that of a tie (the statistic of Mann and Whitney). NaN if a score is. Shapes: logits (N, 2),
+    y (N,) -> ().
     """
     scores, positive = logits[:, 1] - logits[:, 0], y == 1
     ordered = scores.sort().values
     twice = sum(torch.searchsorted(ordered, scores, right=side) for side in (False, True)) + 1
     n, N = positive.sum(), len(scores)
     above = (twice * positive).sum() - n * (n + 1)  # twice the ranks from 1, without the least sum
-    return above.double() / (2 * n * (N - n))
+    return (above.double() / (2 * n * (N - n))).masked_fill(scores.isnan().any(), torch.nan)
 
 
 METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"accuracy": accuracy, "roc_auc": roc_auc}
