@@ -63,6 +63,18 @@ def test_a_batch_of_graphs_is_graph_by_graph(conv) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("method", ["attn_scale", "shaped_attention"])
+def test_heads_have_their_own_parameters_in_a_batch_of_graphs(method: str) -> None:
+    model = osm.apply(Network(CONVS["gat"]).double().eval(), method)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter) + number / 9)
+    graphs = [graph(n, seed) for seed, n in enumerate((5, 8, 5, 1))]  # 2 heads, 1 and 2 graphs
+    batch = Batch.from_data_list(graphs)
+    alone = torch.cat([model(g.x, g.edge_index) for g in graphs])
+    torch.testing.assert_close(model(batch.x, batch.edge_index, batch.batch), alone, **CLOSE)
+
+
+@torch.no_grad()
 def test_statistics_of_a_batch_are_those_of_all_its_graphs() -> None:
     batch = Batch.from_data_list([graph(n, seed) for seed, n in enumerate((5, 8, 5, 1))])
     model = network(CONVS["gcn"], BatchNorm).train()

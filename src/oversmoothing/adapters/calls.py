@@ -127,7 +127,8 @@ class Graphs:
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:
                 of_group = _of_nodes(context, some)
-                pieces.append(aggregator(*(x[..., some, :] for x in tensors), of_group))
+                parts = (_by_graph(x, some) for x in tensors)
+                pieces.append(aggregator(*parts, of_group).movedim(0, -3))
         found = torch.cat([piece.flatten(-3, -2) for piece in pieces], dim=-2)
         return found[..., self.order, :].to(tensors[0].dtype)
 
@@ -146,11 +147,19 @@ def _take(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(-2, index.expand(x.shape))
 
 
+def _by_graph(x: Tensor, nodes: Tensor) -> Tensor:
+    """Returns the tokens of some graphs, whose heads stay beside them.
+
+    Shapes: x (..., N, C), nodes (graphs, n) -> (graphs, ..., n, C).
+    """
+    return x[..., nodes, :].movedim(-3, 0)
+
+
 def _of_nodes(context: Context, nodes: Tensor) -> Context:
     """Returns the context of some graphs, nodes (graphs, n); with edges, of one graph only."""
-    row_sum = None if context.row_sum is None else context.row_sum[..., nodes, :]
+    row_sum = None if context.row_sum is None else _by_graph(context.row_sum, nodes)
     inputs, outputs = (
-        tuple(x[..., nodes, :] for x in of) for of in (context.inputs, context.outputs)
+        tuple(_by_graph(x, nodes) for x in of) for of in (context.inputs, context.outputs)
     )
     context = replace(context, inputs=inputs, outputs=outputs)
     if context.edges is None:
