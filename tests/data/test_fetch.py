@@ -74,12 +74,12 @@ def test_offline_never_asks(tmp_path, mirror, no_urls, monkeypatch):
 
 def test_the_catalogue_is_complete():
     catalogue = fetch.catalogue()
-    assert len(catalogue) == 6
+    assert len(catalogue) == 7
     for folder, sources in catalogue.items():
         files = [name for source in sources for name in source.files]
-        count = {"raw": 8, "geom-gcn": 18, "geom_gcn": 12}
+        count = {"raw": 8, "geom-gcn": 18, "geom_gcn": 12, "heterophilous": 8}
         parts = folder.split("/")
-        assert len(set(files)) == count[parts[2] if len(parts) == 4 else "raw"]
+        assert len(set(files)) == count[parts[2] if len(parts) == 4 else parts[-1]]
         for source in sources:
             assert len(source.urls) >= 2
             assert all(url.startswith("https://") for url in source.urls)
