@@ -47,19 +47,18 @@ dist.destroy_process_group()  # the caller's own; gloo's threads would abort the
 
 STATISTICS = """
 import tempfile, torch
-from types import SimpleNamespace
 from oversmoothing import distributed
 from oversmoothing.lab.processes import group
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.training.recipes import AdamWPoly
-from oversmoothing.lab.training.loop import Checks, TrainingLoop
+from oversmoothing.lab.training.loop import BaseObjective, Checks, TrainingLoop
 
 network = torch.nn.BatchNorm1d(3)
 network.parameter_groups = lambda lr, head_factor: [{"params": [*network.parameters()], "lr": lr}]
-objective = SimpleNamespace(
-    prepare=lambda batch, step: batch,
-    losses=lambda model, part, step: {"one": model(part["x"]).sum()},
-)
+class Sum(BaseObjective):
+    def losses(self, model, part, step):
+        return {"one": model(part["x"]).sum()}
+objective = Sum()
 def loader(batch_size, iterations, start, rank, world):
     for _ in range(start, iterations):
         yield {"x": torch.arange(6.0).view(2, 3) * (1 + rank), "name": ["a", "b"]}

@@ -184,6 +184,7 @@ REFUSED = {
     "no edges": (vit, "drop_edge", {}, "aggregator"),
     "scaled already": (partial(vit, init_values=1e-4), "rezero", {}, "blocks"),
     "no branch": (gpt2, "rezero", {"where": "norms"}, "where"),
+    "no residual sum": (gcn, "rezero", {}, "aggregator"),
     "other channels": (
         lambda: nn.ModuleList([pyg.GCNConv(4, 8), pyg.GCNConv(8, 4)]), "residual", {}, "blocks"),
     "several layers": (

@@ -330,10 +330,16 @@ def require_place(
     library: ModuleType, blocks: Iterable[nn.Module], wanted: Sequence[Factory], where: str | None
 ) -> None:
     """Checks that no skip connection is where there is one, and no factor is on no branch."""
-    if not library.ADDS_INPUTS:
-        return
     dim = channels(next(iter(blocks)), wanted)
     kinds = [kind_of(factory, dim) for factory in wanted]
+    if not library.ADDS_INPUTS:
+        adds = any(kind.reads_inputs for kind in kinds)
+        if where is None and not adds and (found := [own for own in kinds if own.of_branches]):
+            raise InputError(
+                f"aggregator {found[0].__name__}: scales a branch before its residual sum, which "
+                'these layers lack; add the sum, as in ["rezero", "residual"]'
+            )
+        return
     if found := [kind for kind in kinds if kind.reads_inputs]:
         raise InputError(
             f"aggregator {found[0].__name__} adds the input of a layer, which these blocks add "
