@@ -19,6 +19,15 @@ import oversmoothing as osm
 from oversmoothing.errors import InputError
 
 
+def old_names() -> nn.Module:
+    """A model in whose files parameters have other names than in its state."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32}
+    return hf.ViTModel(hf.ViTConfig(**sizes, num_hidden_layers=2, patch_size=8))
+
+
+OLD_NAMES = Case(old_names, {"pixel_values": torch.rand(2, 3, 32, 32)}, ())
+
+
 @ALL
 @torch.no_grad()
 def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
@@ -57,12 +66,13 @@ def test_learned_methods_are_loaded_into_the_restored_model(case: Case, tmp_path
 
 
 @pytest.mark.parametrize("method", ["centered", "learned"])
-@pytest.mark.parametrize("name", ["bert", "llama", "windows"])
+@pytest.mark.parametrize("name", ["bert", "llama", "windows", "vit of transformers"])
 @torch.no_grad()
 def test_a_model_of_transformers_carries_its_recipe(name: str, method: str, tmp_path: Path) -> None:
     """A load without it is named; parameters of methods are read from the saved files."""
     learned = Push if name == "windows" else Scale
-    case, own = CASES[name], [learned] if method == "learned" else []
+    case = OLD_NAMES if name == "vit of transformers" else CASES[name]
+    own = [learned] if method == "learned" else []
     model = osm.apply(case.model(), own or "centered", **({} if own else {"gamma": -0.5}))
     for parameter in model.parameters():
         parameter.add_(0.1)
@@ -108,6 +118,8 @@ def test_the_recipe_of_a_part_names_the_part() -> None:
     assert call["module"] == "image" and call["where"] == "norm2"
     again = osm.restore(nn.ModuleDict({"image": vit(), "text": bert()}), [call])
     assert isinstance(again["image"].blocks[0].norm2.before[0], osm.PairNorm)
+    with pytest.raises(InputError, match="^recipe: .*image"):
+        osm.restore(bert(), [call])
 
 
 @pytest.mark.parametrize(

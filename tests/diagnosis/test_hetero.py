@@ -88,3 +88,55 @@ def test_the_sums_that_to_hetero_makes_outside_of_modules(aggr: str) -> None:
     wrapped = nn.Sequential(model)
     wrapped.forward = lambda x_dict, edge_index_dict: model(x_dict, edge_index_dict)
     assert osm.diagnose(wrapped, graph()).layers[0].startswith("0.convs.0[")
+
+
+def test_a_traced_layer_that_is_called_several_times() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.SAGEConv((8, 8), 8)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            for _ in range(3):
+                x = self.conv(x, edge_index).relu()
+            return x
+
+    model = pyg.to_hetero(Shared(), (["a", "b"], KINDS)).eval()
+    x, states = NODES, {}
+    with torch.no_grad():
+        for i in (1, 2, 3):
+            parts = [model.conv["__".join(k)]((x[k[0]], x[k[2]]), EDGES[k]) for k in KINDS]
+            x = {"a": parts[1], "b": parts[0] + parts[2]}
+            states |= {f"conv[{kind}]#{i}": nodes for kind, nodes in x.items()}
+            x = {kind: nodes.relu() for kind, nodes in x.items()}
+    report = osm.diagnose(model, NODES, EDGES, layers="conv")
+    assert {*report.layers} == {*states}
+    for i, layer in enumerate(report.layers):
+        expected = osm.metrics.effective_rank(states[layer]).item()
+        assert report["effective_rank"][i] == pytest.approx(expected, rel=1e-6), layer
+
+
+def test_types_without_nodes_weights_and_labels_by_type() -> None:
+    class Weighted(Stack):
+        def forward(self, x_dict: dict, edge_index_dict: dict, edge_weight_dict: dict) -> dict:
+            return super().forward(x_dict, edge_index_dict)
+
+    model, weights = Weighted(), {kind: torch.rand(4) for kind in KINDS}
+    labels = torch.tensor([0, 1, 0, 1, -1])
+    report = osm.diagnose(model, NODES, EDGES, weights, labels={"b": labels})
+    x, row = model.first(NODES, EDGES)["b"], report.layers.index("first[b]")
+    energy = osm.metrics.dirichlet_energy(x, EDGES[KINDS[2]], weights[KINDS[2]])
+    assert report["dirichlet_energy"][row] == pytest.approx(energy.item(), rel=1e-6)
+    ratio = osm.metrics.group_distance_ratio(x, labels)
+    assert report["group_distance_ratio"][row] == pytest.approx(ratio.item(), rel=1e-6)
+    assert report["group_distance_ratio"][report.layers.index("first[a]")] is None
+    none = {"a": NODES["a"], "b": torch.empty(0, 8)}, dict.fromkeys(KINDS, torch.empty(2, 0).long())
+    both = osm.diagnose(Stack(), batches=[none, (NODES, EDGES), none])
+    alone, first = osm.diagnose(Stack(), NODES, EDGES), both.layers.index("first[b]")
+    assert both["cosine"][first] == alone["cosine"][0] and both.counts["cosine"][first] == 1
+    assert both.samples == 3 and both.tokens == (6, 11)
+    [note] = osm.diagnose(Stack(), *none).notes
+    assert note == "Not measured: first[b], second[b], without nodes of this type."
+    for options in ({"labels": labels}, {"edges": EDGES[KINDS[0]]}, {"batch": labels}):
+        with pytest.raises(osm.InputError, match=f"^{next(iter(options))}: "):
+            osm.diagnose(Stack(), NODES, EDGES, **options)

@@ -205,7 +205,13 @@ def test_zeros_and_layers_with_fewer_channels_are_noted() -> None:
     zero = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4))
     report = osm.diagnose(zero, torch.zeros(2, 5, 4))
     assert report["cosine"] == [0.0, pytest.approx(1.0)]
-    assert report.notes[0].startswith("All tokens are 0 in 2 of the samples after 0: equal")
+    assert report.summary().startswith("After 0, all tokens are 0:")
+    half = osm.diagnose(zero, torch.stack([torch.zeros(5, 4), draw(5, 4)]))
+    assert half.summary().startswith("After 0, all tokens are 0 in 1 of 2 samples:")
+    gone = nn.Sequential(nn.Linear(4, 4), *(nn.Linear(4, 4, bias=False) for _ in "12"))
+    gone[1].weight.data.zero_()
+    text = osm.diagnose(gone, draw(2, 5, 4)).summary()
+    assert text.startswith("From 1 on, all tokens are 0:") and "rank" not in text.split(". ", 1)[1:]
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)), draw(1, 6, 4)
     (note,) = osm.diagnose(model, x, layers=["0", "1", "2"]).notes
     assert "6 from 0 on, 2 from 2 on" in note
@@ -275,6 +281,9 @@ def test_gradients_are_those_of_autograd_and_none_is_left() -> None:
             assert report[f"gradient_{name}"][i] == pytest.approx(expected, rel=1e-5)
     assert all(p.grad is None for p in model.parameters())
     assert report["cosine"] == osm.diagnose(model, x, layers=["0", "2"])["cosine"]
+    with torch.inference_mode():
+        cut = x.clone()
+    assert osm.diagnose(model, cut, loss=loss).values == osm.diagnose(model, x, loss=loss).values
     for wrong in ({"loss": lambda out: out}, {"loss": 3}):
         with pytest.raises(osm.InputError, match="^loss: "):
             osm.diagnose(model, x, layers=["0", "2"], **wrong)
@@ -353,7 +362,10 @@ def test_every_measure_by_name_is_that_of_its_function() -> None:
         assert found[name][1] == pytest.approx(expected, rel=1e-5), name
 
 
-@pytest.mark.parametrize("given", ["positions", "bounds", "ids", "sequences", "own bounds"])
+GIVEN = ["positions", "bounds", "ids", "sequences", "own bounds", "padded", "own padded"]
+
+
+@pytest.mark.parametrize("given", GIVEN)
 def test_packed_sequences_equal_single_ones(given: str) -> None:
     """Tokens and attention maps are measured within the sequences; padding counts nowhere."""
     torch.manual_seed(0)
@@ -366,8 +378,9 @@ def test_packed_sequences_equal_single_ones(given: str) -> None:
     places = torch.cat([torch.arange(n) for n in lengths])[None]
     inputs["position_ids"] = places
     sequences = torch.arange(3).repeat_interleave(torch.tensor(lengths))
-    bounds = torch.tensor([0, 3, 7, 8], dtype=torch.int32)
-    if given == "bounds":
+    padded = "padded" in given  # no bound after the last token
+    bounds = torch.tensor([0, 3, 7, 8][: 3 if padded else 4], dtype=torch.int32)
+    if given in ("bounds", "padded"):
         inputs |= {"cu_seq_lens_q": bounds}
     elif given != "positions":
         options["segments"] = {"ids": sequences, "sequences": sequences[None]}.get(given, bounds)
@@ -378,7 +391,51 @@ def test_packed_sequences_equal_single_ones(given: str) -> None:
         model, batches=[{"input_ids": part} for part in ids[:, :7].split([3, 4], 1)]
     )
     packed = osm.diagnose(model, **inputs, **options)
-    assert packed.samples == 3 and packed.tokens == (1, 4)
-    assert not any("inputs" in note for note in packed.notes)
+    assert (packed.samples, packed.tokens) == ((2, (3, 4)) if padded else (3, (1, 4)))
+    left = "padding" if padded else "1 sample of fewer than two tokens"
+    assert packed.notes == (f"Left out: {left}.",)
     equal(alone, packed)
     assert packed["attention_similarity"] == pytest.approx(alone["attention_similarity"], rel=1e-4)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_tokens_of_each_sequence_by_hand(flat: bool) -> None:
+    """Prefix tokens, padding, labels and interleaved sequences, also of outputs (N, C)."""
+    x, blocks = draw(2, 6, 8), Blocks()
+    ids = torch.tensor([[0, 0, 0, 1, 1, 1], [2, 3, 2, 3, 3, 2]])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]])
+    labels = torch.tensor([[0, 0, 1, 0, 1, 1], [0, 1, 1, 0, 1, 0]])
+    rows = [[1, 2], [4], [8, 11], [9, 10]]  # without the first token of each
+    y, wanted = blocks.blocks[1](x).flatten(0, 1), [i for i in rows if len(i) > 1]
+    options = {"segments": ids, "mask": mask, "prefix": 1, "labels": labels}
+    if flat:
+        x, options = x.flatten(0, 1), {k: v.flatten() for k, v in options.items() if k != "prefix"}
+        options |= {"prefix": 1, "mask": mask.reshape(1, -1)}
+    report = osm.diagnose(blocks, x, **options)
+    for name in ("cosine", "effective_rank", "norm"):
+        expected = torch.stack([getattr(osm.metrics, name)(y[i]) for i in wanted]).mean().item()
+        assert report[name][1] == pytest.approx(expected, rel=1e-6)
+    assert report.unit == "tokens" and report.counts["cosine"] == [3, 3] and report.samples == 4
+    assert report["group_distance_ratio"] == [None] * 2 and "not defined in 3" in report.notes[-1]
+
+
+def test_equal_positions_are_one_sequence() -> None:
+    class Positions(Blocks):
+        def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+            return super().forward(x)
+
+    for places in (torch.zeros(1, 5).long(), torch.zeros(5).long()):
+        assert osm.diagnose(Positions(), X, position_ids=places).samples == 2
+    assert osm.diagnose(Positions(), X[:1], torch.tensor([0, 1, 2, 0, 1])).tokens == (2, 3)
+
+
+def test_norms_without_statistics_are_noted() -> None:
+    """In evaluation mode they normalise nothing; at random weights this is always so."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(5)) for _ in "12"))
+    [note] = osm.diagnose(model, X).notes
+    assert note.startswith("2 of 2 norms have seen no batch yet")
+    model.train()(X)
+    assert not osm.diagnose(model, X).notes
+    notes = osm.diagnose(model, X, reference="random").notes
+    assert any("seed 0: 2 of 2 norms have seen no batch yet" in note for note in notes)

@@ -99,6 +99,8 @@ def test_reference_curves_lie_beside_over_relative_depth_with_ranks_scaled_to_th
     assert len(encoder.get_xdata()) == 24
     assert encoder.get_ydata()[0] == pytest.approx(20 * 43.0 / 50, rel=0.01)
     assert len(report.plot(curves=True)[1][0].lines) == 9
+    assert panel.get_ylabel() == "curves: share of their maximum × 20"
+    assert not report.plot()[1][0].get_ylabel()
 
 
 def test_a_data_frame_and_two_reports_beside_each_other() -> None:
@@ -134,6 +136,12 @@ def test_the_summary_is_computed_from_the_numbers() -> None:
     assert "One token carries 93.0 % of the energy after b" in said and "is 7.50 in place" in said
     assert "Tokens of different samples have a mean cosine of 0.999" in said
     assert said.count(". ") < 5 and not sentences(norm=[1.0, 1.0, 1.0])
+    own, other = (
+        osm.Report("Net", ("a", "b"), {"effective_rank": ranks}, {}, {}, 8, (9, 9))
+        for ranks in ([8.0, 2.0], [8.0, 7.0])
+    )
+    assert "goes from 8.00 to 7.00, where this model ends at 2.00." in own.compare(other).summary()
+    assert "ends at 2.00, about the same." in own.compare(own).summary()
 
 
 def test_an_outlier_and_equal_outputs_are_named() -> None:

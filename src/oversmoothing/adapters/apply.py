@@ -153,7 +153,10 @@ def restore(
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
     for call in calls:
         options = dict(call)
-        part = model.get_submodule(options.pop("module", ""))
+        try:
+            part = model.get_submodule(options.pop("module", ""))
+        except AttributeError as error:
+            raise InputError(f"recipe: is of another model ({error}); give one like it") from error
         _put(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
     if recipe is None and (unread := load_saved(model)):
         warnings.warn(unread, stacklevel=2)

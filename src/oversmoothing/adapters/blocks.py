@@ -34,6 +34,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
         InputError: the model has no repeated blocks.
     """
     every = list(_containers(model, ""))
+    every = [(name, stack) for name, stack in every if not issubclass(_kind(stack), nn.ModuleList)]
     stacks = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
     convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
     if not stacks and len(convolutions) > 1:

@@ -6,12 +6,13 @@ Every call is noted at its model, and in the configuration of a model of transfo
 
 import json
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.names import known
@@ -96,7 +97,7 @@ def load_saved(model: nn.Module) -> str | None:
     own = {key for key in model.state_dict() if key.startswith(tuple(f"{n}." for n in sites))}
     home = getattr(model.config, "_name_or_path", "")
     try:
-        found = _saved(home, own) if own and home else {}
+        found = _saved(home, _in_files(model, own)) if own and home else {}
     except (OSError, ValueError) as error:
         return f"parameters of methods keep their initial values ({described(error)})"
     model.load_state_dict(found, strict=False)
@@ -105,10 +106,24 @@ def load_saved(model: nn.Module) -> str | None:
     return None
 
 
-def _saved(home: str, wanted: Collection[str]) -> dict[str, Tensor]:
+def _in_files(model: nn.Module, keys: Collection[str]) -> dict[str, str]:
+    """Returns keys of a state by their names in files, in which transformers keeps older names."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:  # of versions without such names
+        return {key: key for key in keys}
+    numbered = dict(enumerate(keys))
+    state = {key: torch.tensor(i) for i, key in numbered.items()}
+    return {name: numbered[int(i)] for name, i in revert_weight_conversion(model, state).items()}
+
+
+def _saved(home: str, wanted: Mapping[str, str]) -> dict[str, Tensor]:
     """Reads tensors from the safetensors of a folder or a repository of the hub.
 
     A model with a head has its inner one's names behind a prefix, and the other way round.
+
+    Args:
+        wanted: names in the files -> keys of the result.
     """
     from safetensors import safe_open
     from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
@@ -125,8 +140,8 @@ def _saved(home: str, wanted: Collection[str]) -> dict[str, Tensor]:
     for file in files:
         with safe_open(cached_file(home, file), "pt") as saved:
             for name in saved.keys():  # noqa: SIM118 (no mapping)
-                for key in wanted:
-                    if f".{name}".endswith(f".{key}") or f".{key}".endswith(f".{name}"):
+                for own, key in wanted.items():
+                    if f".{name}".endswith(f".{own}") or f".{own}".endswith(f".{name}"):
                         found[key] = saved.get_tensor(name)
     return found
 

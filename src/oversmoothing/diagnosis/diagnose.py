@@ -108,9 +108,11 @@ class Subject:
 
     def run(self, call: Call, options: Options) -> None:
         """Calls the model once and restores its state."""
-        plan = Plan(self.model, call, options)
         drawn = self.drawn.inside(self.model) if self.drawn else nullcontext()
         loss = self.watch.loss is not None
+        with torch.inference_mode(False):
+            call = call.copied() if loss else call  # tensors of inference mode keep no gradients
+        plan = Plan(self.model, call, options)
         with (
             drawn,
             unchanged(self.model),
@@ -153,7 +155,7 @@ def diagnose(
     mask: Tensor | None = None,
     batch: Tensor | None = None,
     prefix: int | None = None,
-    labels: Tensor | None = None,
+    labels: Tensor | Mapping[str, Tensor] | None = None,
     batches: Iterable[Any] | None = None,
     reference: Reference | None = None,
     seed: int = 0,
@@ -178,10 +180,11 @@ def diagnose(
             ``src_key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.
         prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
-            for timm, transformers and torchvision.
+            for timm, transformers and torchvision. With ``segments`` those of every sequence.
         labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;
-            negative: none. An argument ``labels`` of the model gets them as well; they are then
-            measured only if ``metrics`` names this measure.
+            negative: none. With nodes of several types a dictionary by type. An argument
+            ``labels`` of the model gets them as well; they are then measured only if ``metrics``
+            names this measure.
         batches: an iterable of inputs, given instead of ``inputs``: tensors, tuples of positional
             arguments, dictionaries of keyword arguments, or torch-geometric data.
         reference: ``random``: the same model at random initialisation; or another model; or a
@@ -197,8 +200,9 @@ def diagnose(
         pairs: names and places of two tokens, such as ``{"cls-dist": (0, 1)}``, whose cosine is
             measured under this name; prefix tokens count.
         segments: of packed sequences, each of which is a sample: the sequence of every token, (B,
-            N) or (N,), negative for padding, or bounds (S + 1,) from 0 to N; None: taken from
-            ``cu_seq_lens_q`` or from ``position_ids`` that start anew.
+            N) or (N,), negative for padding, or bounds (S + 1,) from 0, after the last of which
+            there is padding; None: taken from ``cu_seq_lens_q``, ``cu_seqlens`` or from
+            ``position_ids`` that start anew. Layers may return (N, C).
         kwargs: keyword arguments of the model.
 
     Returns:
@@ -228,6 +232,8 @@ def diagnose(
         _run(subjects, given, options, batches is None)
     report, *others = (gathered(subject.name, subject.watch, metrics) for subject in subjects)
     counted = subjects[0].watch.layers.keys() - subjects[0].watch.images
+    for of, subject in zip(others, subjects[1:]):
+        notes += [f"{of.model}: {note}" for note in subject.watch.notes]
     notes += _counted(model, report, sorted(counted)) if prefix is None else []
     report = replace(report, notes=(*report.notes, *notes))
     return report.compare(others[0]) if others else report

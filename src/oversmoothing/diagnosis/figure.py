@@ -93,6 +93,8 @@ def _beside(panel: "Axes", report: "Report", metric: str, curves: Curves) -> Non
             depth = [1 + float(line["depth"]) * (len(report.layers) - 1) for line in known]
             values = [scale * float(line[metric]) for line in known]
             panel.plot(depth, values, color=colour, lw=0.9, alpha=0.8, label=model)
+            if scale > 1:
+                panel.set_ylabel(f"curves: share of their maximum × {scale}", fontsize=7)
 
 
 def _panel(panel: "Axes", report: "Report", metric: str) -> None:

@@ -4,6 +4,7 @@
 makes one convolution of every type of edges, and sums those of a type of nodes outside of modules.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,13 +31,24 @@ def _is_edges(kind: Any, edges: Any) -> bool:
     return named and isinstance(edges, Tensor) and edges.dim() == 2 and len(edges) == 2
 
 
-def nodes_of(kind: str, edges: Relations, call: Call) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the graph of every node of a type, and the edges among them; None: unknown."""
-    inside = [e for (source, _, target), e in edges.items() if source == target == kind]
+def nodes_of(
+    kind: str, edges: Relations, call: Call
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Returns the graph of every node of a type, the edges among them, and their weights.
+
+    None: unknown.
+    """
+    inside = [one for one in edges if one[0] == one[2] == kind]
     known = call.named | call.data
     batch = known.get("batch_dict", known.get("batch"))
     batch = batch.get(kind) if isinstance(batch, Mapping) else None
-    return batch, torch.cat(inside, dim=1) if inside else None
+    if not inside:
+        return batch, None, None
+    weights = known.get("edge_weight_dict")
+    weights = [weights.get(one) for one in inside] if isinstance(weights, Mapping) else [None]
+    weighted = all(isinstance(w, Tensor) for w in weights)
+    joined = torch.cat([edges[one] for one in inside], dim=1)
+    return batch, joined, torch.cat([w.flatten() for w in weights]) if weighted else None
 
 
 def by_kind(output: Any) -> dict[str, Tensor]:
@@ -54,36 +66,44 @@ class Merged:
         name: of the layer, a ``ModuleDict`` with one convolution for every type of edges.
 
     Attributes:
-        parts: names of the convolutions, and their places in the traced graph.
+        parts: names of the convolutions, and their places in the traced graph, one for each call.
     """
 
     def __init__(self, model: nn.Module, name: str) -> None:
-        self.parts: dict[str, fx.Node] = {}
-        self.kinds: dict[fx.Node, str] = {}
+        self.parts: dict[str, list[fx.Node]] = {}
+        self.kinds: dict[fx.Node, tuple[int, str]] = {}  # the number of the call, and the type
         self.outputs: dict[fx.Node, Tensor] = {}
         for path, traced in parents_of(model, name).items():
             if isinstance(traced, fx.GraphModule):
                 self._read(traced.graph, f"{name.removeprefix(path).lstrip('.')}.")
         self.last = {kind: node for node, kind in self.kinds.items()}
+        self.ran = Counter[str]()
 
     def _read(self, graph: fx.Graph, prefix: str) -> None:
         for node in graph.nodes:
             if node.op == "call_module" and node.target.startswith(prefix):
-                self.parts[node.target.removeprefix(prefix)] = node
-                self.kinds[node] = node.target.rsplit("__", 1)[-1]
+                calls = self.parts.setdefault(node.target.removeprefix(prefix), [])
+                self.kinds[node] = len(calls), node.target.rsplit("__", 1)[-1]
+                calls.append(node)
             elif node.op == "call_function" and node.target in MERGES:
-                inputs = node.all_input_nodes
-                if inputs and all(one in self.kinds for one in inputs):
-                    self.kinds[node] = self.kinds[inputs[0]]
+                kinds = {self.kinds.get(one) for one in node.all_input_nodes}
+                if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+                    self.kinds[node] = kind
 
     def add(self, part: str, output: Tensor) -> tuple[str, Tensor] | None:
         """Returns the type of nodes and their sum, once its last convolution has run."""
-        node = self.parts[part]
+        calls = self.parts[part]
+        node = calls[self.ran[part] % len(calls)]
+        self.ran[part] += 1
         self.outputs[node] = output
         kind = self.kinds[node]
-        if any(self.kinds[n] == kind and n not in self.outputs for n in self.parts.values()):
+        alike = [n for calls in self.parts.values() for n in calls if self.kinds[n] == kind]
+        if any(n not in self.outputs for n in alike):
             return None
-        return kind, self._value(self.last[kind])
+        value = self._value(self.last[kind])
+        for n in alike:
+            del self.outputs[n]
+        return kind[1], value
 
     def _value(self, node: fx.Node) -> Any:
         if node in self.outputs:

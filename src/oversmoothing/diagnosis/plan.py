@@ -1,5 +1,6 @@
 """Reads from the inputs of a call how the tokens of every layer are split into samples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,8 @@ from torch import Tensor, nn
 from oversmoothing.adapters.prefix import parents_of, prefix_of, suffix_of
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.hetero import nodes_of, relations
-from oversmoothing.diagnosis.packed import Packed, ids_of
 from oversmoothing.diagnosis.padding import Padding
-from oversmoothing.diagnosis.samples import Graphs, Sequences
+from oversmoothing.diagnosis.samples import BOUNDS, Graphs, Packed, Sequences, ids_of
 from oversmoothing.errors import InputError
 
 
@@ -24,7 +24,8 @@ class Options:
         mask: true for tokens, false for padding, (B, N).
         batch: index of the graph of every node, (N,).
         prefix: number of leading tokens to leave out, such as 1 for a class token.
-        labels: classes of the tokens, (B, N), or of the nodes, (N,); negative: none.
+        labels: classes of the tokens, (B, N), or of the nodes, (N,); negative: none. With nodes of
+            several types, a dictionary of (N,) by type.
         segments: sequences that are packed into the rows, see ``ids_of``.
 
     Raises:
@@ -35,17 +36,20 @@ class Options:
     mask: Tensor | None = None
     batch: Tensor | None = None
     prefix: int | None = None
-    labels: Tensor | None = None
+    labels: Tensor | Mapping[str, Tensor] | None = None
     segments: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for option in ("edges", "mask", "batch", "labels", "segments"):
-            if not isinstance(value := getattr(self, option), Tensor | None):
+        of_kinds = [*self.labels.values()] if isinstance(self.labels, Mapping) else [self.labels]
+        tensors = {name: getattr(self, name) for name in ("edges", "mask", "batch", "segments")}
+        for option, value in (*tensors.items(), *(("labels", x) for x in of_kinds)):
+            if not isinstance(value, Tensor | None):
                 raise InputError(f"{option}: expected a tensor, got {type(value).__name__}")
         if isinstance(self.prefix, bool) or not isinstance(self.prefix, int | None):
             raise InputError(f"prefix: expected a number of tokens, got {self.prefix!r}")
-        if self.labels is not None and self.labels.is_floating_point():
-            raise InputError(f"labels: expected integers, got {self.labels.dtype}")
+        for x in of_kinds:
+            if x is not None and x.is_floating_point():
+                raise InputError(f"labels: expected integers, got {x.dtype}")
 
 
 class Plan:
@@ -55,6 +59,7 @@ class Plan:
         size: B of the inputs; None: unknown.
         graph: whether the tokens are nodes of graphs.
         relations: edges by type, of a graph with nodes of several types; else empty.
+        flat: whether tokens (N, C) are one row of a sequence, not nodes.
         weight: of the edges, (E,); None: 1.
 
     Args:
@@ -76,9 +81,9 @@ class Plan:
             self.batch = call.tensor("batch")
         self.relations = relations(call)
         self.graph = self.edges is not None or self.batch is not None or bool(self.relations)
-        if self.graph and (options.mask is not None or options.prefix):
-            option = "prefix" if options.mask is None else "mask"
-            raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
+        self._require_fitting(self.graph)
+        packed = options.segments, *map(call.tensor, BOUNDS)
+        self.flat = not self.graph and any(value is not None for value in packed)
         self.size = next((shape[0] for shape in self.shapes), None)
         if self.size == 0:
             raise InputError("inputs: the batch is empty; give samples")
@@ -101,43 +106,87 @@ class Plan:
                 self._graphs[kind] = self._graph(name, x, kind)
             found: Sequences | Graphs = self._graphs[kind]
         else:
-            keep = self.padding.keep(name, layer, x.shape[:2])
-            packed = self._packed(keep, *x.shape[:2])
-            found = packed or self._sequences(name, x, layout, _on(x.device, keep))
+            B, N = x.shape[:2]
+            ids, segments = ids_of(self.options.segments, self.call, B, N), self.options.segments
+            if ids is None and segments is not None:
+                raise InputError(
+                    f"segments: expected the sequence of every token, ({B}, {N}) or ({N},), or "
+                    f"ascending bounds from 0 to {B * N}, and no sequence in two rows, got "
+                    f"{segments.dtype} {tuple(segments.shape)}"
+                )
+            keep = self._keep(name, layer, B, N)
+            found = self._packed(ids, keep, B, N) or self._sequences(name, x, layout, keep)
         found.check(name, x)
         return found
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """Returns tokens (N, C) that are no nodes as one row. Shapes: -> (B, N, C) or (N, C)."""
+        return x[None] if self.flat and x.dim() == 2 else x
 
     def rows(self, name: str, layer: nn.Module, B: int, N: int) -> list[tuple[int, Any]]:
         """Returns the row along B of every sample, and the places of its tokens; None: all.
 
-        Empty: the mask belongs to other tokens than these.
+        Empty: the mask or the segments belong to other tokens than these.
         """
-        keep = self.padding.keep(name, layer, (B, N))
+        keep = self._keep(name, layer, B, N)
+        ids = ids_of(self.options.segments, self.call, B, N)
         if keep is not None and keep.shape != (B, N):
             return []
-        if packed := self._packed(keep, B, N):
+        if packed := self._packed(ids, keep, B, N):
             return packed.rows()
+        if self.options.segments is not None:
+            return []
         return [(b, None if keep is None else keep[b].nonzero()[:, 0]) for b in range(B)]
 
-    def _packed(self, keep: Tensor | None, B: int, N: int) -> Packed | None:
+    def _keep(self, name: str, layer: nn.Module, B: int, N: int) -> Tensor | None:
+        """Returns true for tokens that are not padding, also if all rows follow each other."""
+        keep = self.padding.keep(name, layer, (B, N))
+        return keep.view(B, N) if keep is not None and keep.numel() == B * N else keep
+
+    def _packed(self, ids: Tensor | None, keep: Tensor | None, B: int, N: int) -> Packed | None:
         """Returns the sequences that are packed into rows; None if no row has several."""
-        ids = ids_of(self.options.segments, self.call, B, N)
         if ids is None or keep is not None and keep.shape != (B, N):
             return None
-        ids = ids.cpu() if keep is None else ids.cpu().masked_fill(~keep.cpu(), -1)
-        several = any(len(row[row >= 0].unique()) > 1 for row in ids)
-        given = self.options.segments is not None
+        padded = bool((ids < 0).any())  # after the last bound
+        ids = ids if keep is None else ids.masked_fill(~keep.cpu(), -1)
+        several = padded or any(len(row[row >= 0].unique()) > 1 for row in ids)
+        if not several and self.options.segments is None:
+            return None
         labels = self.options.labels
-        return Packed(keep=keep, labels=labels, ids=ids) if several or given else None
+        if isinstance(labels, Tensor) and labels.shape == (N,):
+            labels = labels.expand(B, N)
+        return Packed(self.options.prefix or 0, keep=ids >= 0, labels=labels, ids=ids)
 
     def _graph(self, name: str, x: Tensor, kind: str) -> Graphs:
+        labels = self.options.labels
         if kind:
-            return Graphs(
-                len(x), *(_on(x.device, y) for y in nodes_of(kind, self.relations, self.call))
-            )
+            labels = labels.get(kind) if isinstance(labels, Mapping) else None
+            known = nodes_of(kind, self.relations, self.call)
+            return Graphs(len(x), *(_on(x.device, y) for y in (*known, labels)))
         self._require_nodes(name, x)
-        given = (self.batch, self.edges, self.weight, self.options.labels)
+        if not self.graph:
+            self._require_fitting(nodes=True)
+        given = (self.batch, self.edges, self.weight, labels)
         return Graphs(x.shape[-2], *(_on(x.device, y) for y in given))
+
+    def _require_fitting(self, nodes: bool) -> None:
+        """Checks that the options belong to the kind of tokens that there are."""
+        given = {name for name, value in vars(self.options).items() if value is not None}
+        given -= set() if self.options.prefix else {"prefix"}
+        for option in ("mask", "segments", "prefix"):
+            if nodes and option in given:
+                raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
+        for option in ("edges", "batch"):
+            if self.relations and option in given:
+                raise InputError(
+                    f"{option}: nodes of several types have their own, which diagnose reads from "
+                    "the model's arguments; leave it out"
+                )
+        if "labels" in given and isinstance(self.options.labels, Mapping) != bool(self.relations):
+            raise InputError(
+                "labels: expected a tensor, or with nodes of several types a dictionary, such as "
+                f"{{'paper': labels}}; got a {type(self.options.labels).__name__}"
+            )
 
     def inputs(self, B: int, layout: str | None) -> int:
         """Returns the number of inputs, for a layer with B samples; B if it is not certain."""
@@ -156,7 +205,7 @@ class Plan:
         self, name: str, x: Tensor, layout: str | None, keep: Tensor | None
     ) -> Sequences:
         (B, N, _), prefix = x.shape, self.options.prefix
-        labels = _on(x.device, self.options.labels)
+        keep, labels = _on(x.device, keep), _on(x.device, self.options.labels)
         shapes = self.padding.inputs_of(name)
         size = max((shape[0] for shape in shapes), default=B)
         parts = B // size if size and B % size == 0 else 1

@@ -14,6 +14,7 @@ from oversmoothing.diagnosis.figure import draw
 from oversmoothing.diagnosis.measures import (
     BESIDE,
     OF_EDGES,
+    OF_LABELS,
     OF_MAPS,
     OF_SAMPLES,
     SAMPLES,
@@ -316,7 +317,8 @@ def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
     single = _single(layers, rows)
-    if len(single) == len(layers):
+    of_layers = zip(layers, watch.bounds.values())
+    if all(not bound or layer in single for layer, bound in of_layers):
         raise InputError(
             f"{layers[0]}: every sample has fewer than two tokens that count, and similarity needs "
             "two; choose other layers, inputs or mask, or prefix=0"
@@ -351,10 +353,14 @@ def _notes(
         yield from _edges(watch)
     if "effective_rank" in names and not watch.plan.relations:
         yield from _bounds(layers, [*watch.bounds.values()])
-    yield from _zeros(layers, rows)
+    yield from _undefined(layers, rows)
+    yield from watch.notes
     known = of_all and any(is_model(module) for module in watch.plan.model.modules())
     if known and watch.layers.keys() - watch.images and not any(m in names for m in OF_MAPS):
-        yield "No attention maps: these layers compute none that can be seen."
+        yield (
+            "No attention maps: these layers compute none of all their tokens that can be seen; "
+            "name attention modules for those of windows, layers=…"
+        )
 
 
 def _missing(
@@ -363,6 +369,8 @@ def _missing(
     """Says which layers have no values, or no row."""
     if single := _single(layers, rows):
         yield f"Not measured: {', '.join(single)}, with fewer than two tokens in each sample."
+    if empty := [layer for layer, bound in zip(layers, watch.bounds.values()) if not bound]:
+        yield f"Not measured: {', '.join(empty)}, without nodes of this type."
     if silent := watch.layers.keys() - {name.partition("[")[0] for name, _ in watch.values}:
         names = ", ".join(name for name in watch.layers if name in silent)
         yield f"Not measured: {names}, which the model's forward does not call."
@@ -403,15 +411,16 @@ def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
     return {BESIDE: before} if known else {}
 
 
-def _zeros(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
-    """Says which layer is the first to return samples whose tokens are all 0."""
+def _undefined(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
+    """Says why samples with labels have no distances of classes."""
     for layer, row in zip(layers, rows):
-        if count := int((row.get("norm", torch.ones(1)) == 0).sum()):
-            yield (
-                f"All tokens are 0 in {count} of the samples after {layer}: equal tokens, although "
-                "their cosine and effective rank are 0 and their MAD is 1."
-            )
-            return
+        for name in OF_LABELS.keys() & row.keys():
+            if count := int((~row[name].isfinite()).sum()):
+                yield (
+                    f"{name}: not defined in {count} of {len(row[name])} samples after {layer}, "
+                    "whose labels have fewer than two classes, or no two unlike tokens of one."
+                )
+                return
 
 
 def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
@@ -421,6 +430,11 @@ def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
         names = ", ".join(found if len(found) < 4 else (found[0], found[1], "…", found[-1]))
         some = f", in {len(found)} of {len(layers)} layers: {names}"
         yield f"Left out: {what}{some * (len(found) < len(layers))}."
+    if short := sum(n < 2 for n in watch.sizes):
+        what = (
+            "graph{} of one node" if watch.unit == "nodes" else "sample{} of fewer than two tokens"
+        )
+        yield f"Left out: {short} {what.format('s' * (short > 1))}."
     if watch.isolated:
         nodes = f"{watch.isolated} node{'s' * (watch.isolated > 1)}"
         yield f"Left out: {nodes} without neighbours, of MAD only."

@@ -1,4 +1,4 @@
-"""Samples of one call: images, sentences without padding, graphs."""
+"""Samples of one call: images, sentences without padding, packed sequences, graphs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from oversmoothing.checks import check_edges
+from oversmoothing.diagnosis.calls import Call
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.smoothness import Tokens
 
 Edges = tuple[Tensor, Tensor | None]  # (2, E), and their weights (E,)
+BOUNDS = ("cu_seq_lens_q", "cu_seqlens")  # arguments with the bounds of sequences, from 0
 MOST_SORTED = 10_000_000  # edges of a graph that are checked for their reverse, to save memory
 
 
@@ -92,6 +94,69 @@ class Sequences:
                 )
 
 
+@dataclass(frozen=True, eq=False)
+class Packed(Sequences):
+    """Rows (B, N, C) of several sequences, each of which is a sample.
+
+    Args:
+        prefix: number of leading tokens of every sequence that are left out.
+        ids: the sequence of every token, (B, N), on the CPU; negative: padding.
+    """
+
+    ids: Tensor = torch.empty(0, 0)
+
+    def rows(self) -> list[tuple[int, Tensor]]:
+        """Returns the row of every sequence, and the places of its tokens in it."""
+        found = ((b, (ids == one).nonzero()[:, 0]) for b, ids in enumerate(self.ids)
+                 for one in ids.unique() if one >= 0)  # fmt: skip
+        return [(b, places[self.prefix :]) for b, places in found]
+
+    def split(self, x: Tensor) -> Iterator[Piece]:
+        """Yields one sequence of two tokens or more at a time. Shapes: (B, N, C) -> (1, n, C)."""
+        for b, places in self.rows():
+            if len(places) > 1:
+                labels = None if self.labels is None else self.labels[b, places][None]
+                yield Piece(Tokens(x[b, places][None]), None, labels)
+
+    def sizes(self, x: Tensor) -> list[int]:
+        """Returns the number of tokens of every sequence."""
+        return [len(places) for _, places in self.rows()]
+
+
+def ids_of(segments: Tensor | None, call: Call, B: int, N: int) -> Tensor | None:
+    """Returns the sequence of every token of a layer, (B, N); None if rows are not packed.
+
+    Args:
+        segments: given by the user, sequences (B, N) or (N,), or their bounds (S + 1,); None: the
+            bounds that the model gets, or its position ids, which start anew in each sequence.
+    """
+    given = (segments, *(call.tensor(name) for name in BOUNDS))
+    if (one := next((x for x in given if x is not None), None)) is not None:
+        return _ids(one.cpu(), B, N)
+    places = call.tensor("position_ids")
+    if places is None or places.dim() not in (1, 2) or places.shape[-1] != N:
+        return None
+    places = torch.atleast_2d(places.cpu())
+    starts = places[:, 1:] <= places[:, :-1]
+    starts &= (places[:, 1:] > places[:, :-1]).any(dim=1, keepdim=True)  # not all the same
+    return torch.nn.functional.pad(starts.cumsum(dim=1), (1, 0)).expand(B, N)
+
+
+def _ids(segments: Tensor, B: int, N: int) -> Tensor | None:
+    """Reads sequences or their bounds; tokens after the last bound are padding, −1."""
+    if segments.is_floating_point() or not segments.numel():
+        return None
+    if segments.dim() > 1 or len(segments) == N and segments[-1] != B * N:
+        return segments.expand(B, N) if segments.shape in ((N,), (1, N), (B, N)) else None
+    lengths, last = segments.long().diff(), int(segments[-1])
+    if segments[0] != 0 or (lengths < 0).any() or not 0 < last <= B * N:
+        return None
+    ids = torch.arange(len(lengths)).repeat_interleave(lengths)
+    ids = torch.nn.functional.pad(ids, (0, B * N - last), value=-1).view(B, N)
+    cut = (ids[1:, 0] == ids[:-1, -1]) & (ids[1:, 0] >= 0)  # a sequence that goes on in a new row
+    return None if cut.any() else ids
+
+
 class Graphs:
     """A batch of graphs with nodes (N, C).
 
@@ -135,8 +200,8 @@ class Graphs:
             alone[edges[0, edges[0] != edges[1]]] = False
             self.isolated = int(alone.sum())
         self.nodes, self.edges = _by_graph(num_nodes, batch, edges, weight)
-        self.single = sum(nodes is not None and len(nodes) == 1 for nodes in self.nodes)
-        self.isolated -= self.single if edges is not None else 0
+        if edges is not None:
+            self.isolated -= sum(nodes is not None and len(nodes) == 1 for nodes in self.nodes)
 
     def split(self, x: Tensor) -> Iterator[Piece]:
         """Yields the nodes of one graph at a time.
@@ -157,9 +222,8 @@ class Graphs:
         return sizes * (x.shape[0] if x.dim() == 3 else 1)
 
     def left_out(self) -> list[str]:
-        """Describes which nodes are left out of all measures."""
-        graphs = f"{self.single} graph{'s' * (self.single > 1)} of one node"
-        return [graphs] * bool(self.single)
+        """Nodes are all measured."""
+        return []
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the layer has another number of nodes."""

@@ -22,7 +22,18 @@ def sentences(report: "Report") -> list[str]:
     if len(kinds) > 1:
         few = max(1, MOST // len(kinds))
         return [f"{kind}: {s}" for kind, of in kinds.items() for s in sentences(of)[:few]]
-    parts = (_rank, _where, _outliers, _reference, _across, _gradient, _channel, _attention, _norm)
+    parts = (
+        _zeros,
+        _rank,
+        _where,
+        _outliers,
+        _reference,
+        _across,
+        _gradient,
+        _channel,
+        _attention,
+        _norm,
+    )
     return [said for part in parts for said in part(report)][:MOST]
 
 
@@ -48,14 +59,37 @@ def _known(report: "Report", metric: str) -> list[tuple[str, float]]:
     return [(layer, v) for layer, v in zip(report.layers, values) if v is not None]
 
 
+def _ranks(report: "Report") -> list[tuple[str, float]]:
+    """The layers and their effective ranks; those of tokens that are all 0 mean nothing."""
+    return [(layer, v) for layer, v in _known(report, "effective_rank") if v > 0]
+
+
+def _zeros(report: "Report") -> Iterator[str]:
+    """Tokens that are all 0, which have a norm and no share of the mean."""
+    samples, others = (report.counts.get(name, []) for name in ("norm", "mean_share"))
+    zeros = [n - m for n, m in zip(samples, others)]
+    if (first := next((i for i, n in enumerate(zeros) if n), None)) is None:
+        return
+    lasts = all(n >= zeros[first] for n in zeros[first:])
+    where = f"From {report.layers[first]} on" if lasts else f"After {report.layers[first]}"
+    some = zeros[first] < samples[first]
+    of = f" in {zeros[first]} of {samples[first]} samples" * some
+    yield (
+        f"{where}, all {report.unit} are 0{of}: they are equal, although their cosine and "
+        "effective rank are 0 and their MAD is 1."
+    )
+
+
 def _rank(report: "Report") -> Iterator[str]:
-    if len(known := _known(report, "effective_rank")) < 2:
+    if len(known := _ranks(report)) < 2:
         return
     (first, a), (last, b) = known[0], known[-1]
     most = f", of at most {max(report.bounds)}" if report.bounds else ""
     if max(a, b) < CHANGE * min(a, b):
         low, high = min(v for _, v in known), max(v for _, v in known)
-        yield f"The effective rank lies between {number(low)} and {number(high)}{most}."
+        same = number(low) == number(high)
+        where = f"is {number(low)}" if same else f"lies between {number(low)} and {number(high)}"
+        yield f"The effective rank {where}{most}."
     else:
         verb = "falls" if b < a else "rises"
         yield (
@@ -76,7 +110,7 @@ def _where(report: "Report") -> Iterator[str]:
         )  # fmt: skip
         yield f"{where}, the mean cosine of two {report.unit} is {number(low)} or more."
         return
-    ranks = _known(report, "effective_rank")
+    ranks = _ranks(report)
     jumps = [(max(a, b) / max(min(a, b), 1e-9), i) for i, ((_, a), (_, b)) in
              enumerate(zip(ranks, ranks[1:]))]  # fmt: skip
     if jumps and max(jumps)[0] >= JUMP:
@@ -110,19 +144,21 @@ def _outliers(report: "Report") -> Iterator[str]:
 
 
 def _reference(report: "Report") -> Iterator[str]:
-    own = _known(report, "effective_rank")
+    own = _ranks(report)
     if report.reference is None:
         if len(own) > 1 and own[-1][1] * CHANGE < own[0][1]:
             yield 'Whether training or the architecture does this, reference="random" tells.'
         return
-    other = _known(report.reference, "effective_rank")
+    other = _ranks(report.reference)
     if len(own) < 2 or len(other) < 2:
         return
     (_, a), (_, b) = other[0], other[-1]
     end = own[-1][1]
-    same = max(b, end) < CHANGE * min(b, end)
-    word = "about the same" if same else "another"
-    yield (f"{report.reference.model}: {word} rank in the end, {number(a)} to {number(b)}.")
+    alike = ", about the same" * (max(b, end) < CHANGE * min(b, end))
+    yield (
+        f"{report.reference.model}: the effective rank goes from {number(a)} to {number(b)}, where "
+        f"this model ends at {number(end)}{alike}."
+    )
 
 
 def _across(report: "Report") -> Iterator[str]:
@@ -156,5 +192,5 @@ def _attention(report: "Report") -> Iterator[str]:
 
 def _norm(report: "Report") -> Iterator[str]:
     known = _known(report, "norm")
-    if len(known) > 1 and known[-1][1] < SHRUNK * known[0][1]:
+    if len(known) > 1 and 0 < known[-1][1] < SHRUNK * known[0][1]:
         yield f"The mean norm falls from {number(known[0][1])} to {number(known[-1][1])}."

@@ -85,7 +85,13 @@ def _matches(modules: dict[str, nn.Module], wanted: str | nn.Module) -> dict[str
 
 
 def find_tokens(
-    name: str, layer: nn.Module, output: Any, layout: str | None, size: int | None, graph: bool
+    name: str,
+    layer: nn.Module,
+    output: Any,
+    layout: str | None,
+    size: int | None,
+    graph: bool,
+    flat: bool = False,
 ) -> tuple[Tensor, str]:
     """Returns the tensor of a layer that holds its tokens or nodes, and its layout.
 
@@ -94,11 +100,12 @@ def find_tokens(
         layout: of the layer's tensor, one of ``LAYOUTS``; None: inferred if it is unambiguous.
         size: B of the inputs, if known.
         graph: whether nodes of a graph are expected.
+        flat: whether tokens (N, C) may be one row of packed sequences.
 
     Raises:
         InputError: there are no tokens, or the layout is ambiguous.
     """
-    dims = (len(layout),) if layout else (2, 3) if graph else (3, 4)
+    dims = (len(layout),) if layout else (2, 3) if graph else (2, 3, 4) if flat else (3, 4)
     found = list(_tensors(output))
     fitting = [x for x in found if x.dim() in dims and not _is_map(x, found)]
     x = next((x for x in fitting if _has_batch(layer, x, layout, size)), next(iter(fitting), None))

@@ -28,9 +28,8 @@ from oversmoothing.diagnosis.measures import (
     Pieces,
     measure,
 )
-from oversmoothing.diagnosis.packed import Packed
 from oversmoothing.diagnosis.plan import Plan
-from oversmoothing.diagnosis.samples import Graphs, Sequences
+from oversmoothing.diagnosis.samples import Graphs, Packed, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
 from oversmoothing.diagnosis.unchanged import without_autocast
 from oversmoothing.errors import InputError
@@ -62,6 +61,7 @@ class Watch:
         images: names of layers that return feature maps.
         sinks: whether a part of the attention goes to no token.
         unit: what the tokens are.
+        notes: on norms whose statistics are not known.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Watch:
         self.left_out: dict[str, set[Row]] = {}
         self.images: set[str] = set()
         self.sinks = False
+        self.notes: list[str] = []
         self.unit: Literal["tokens", "nodes"] = "tokens"
 
     @contextmanager
@@ -96,6 +97,8 @@ class Watch:
         """
         self.plan = plan
         self.calls: Counter[str] = Counter()
+        self.counted = False  # the samples of this call
+        self.notes = _unfilled(plan.model)
         self.called: dict[str, None] = {}  # in this call of the model
         self.running: list[tuple[str, list[Seen]]] = []  # layers, maps seen in them
         self.outputs: list[tuple[Row, Tensor, str, Sequences | Graphs]] = []  # with gradients
@@ -157,16 +160,20 @@ class Watch:
         plan, row = self.plan, (shown, self.calls[shown])
         self.calls[shown] += 1
         layout = self.layout or plan.layout(name, output)
-        output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph)
-        x = to_tokens(output.detach(), layout)
+        output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph, plan.flat)
+        x = plan.tokens(to_tokens(output.detach(), layout))
+        if kind and not len(x):  # no nodes of this type in a part of a graph
+            self.values.setdefault(row, {})
+            self.bounds.setdefault(row, 0)
+            return
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; no tokens, give some")
         samples = plan.samples(name, layer, x, layout, kind)
         if first and row[1] == 0:
-            self._count(samples, x, layout, sum(self.calls.values()) > 1)
+            self._count(samples, x, layout)
         for what in samples.left_out():
             self.left_out.setdefault(what, set()).add(row)
-        bound = min(max(samples.sizes(x)), x.shape[-1])
+        bound = min(max(samples.sizes(x), default=0), x.shape[-1])
         self.bounds[row] = max(bound, self.bounds.get(row, 0))
         if self.loss:
             self.outputs.append((row, output.requires_grad_(), layout, samples))
@@ -201,30 +208,32 @@ class Watch:
             return
         with torch.enable_grad():
             loss = self.loss(output)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise InputError(f"loss: expected a function that returns one number, got {loss!r:.80}")
         outputs = [x for _, x, _, _ in self.outputs]
+        if not loss.requires_grad or not all(x.requires_grad for x in outputs):
+            raise InputError(
+                "loss: does not depend on the layers, whose outputs the model or the loss cuts off "
+                "(detach, no_grad, checkpoint with use_reentrant=True); leave that out"
+            )
         gradients = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
         for (row, x, layout, samples), gradient in zip(self.outputs, gradients):
-            g = to_tokens(torch.zeros_like(x) if gradient is None else gradient, layout)
+            g = torch.zeros_like(x) if gradient is None else gradient
+            g = self.plan.tokens(to_tokens(g, layout))
             with torch.no_grad(), without_autocast(g.device):
                 found = measure(f"the gradient at {row[0]}", samples.split(g), OF_GRADIENT)
             for name, values in found.items():
                 if name in self.measures:
                     self.values[row].setdefault(name, []).extend(values)
 
-    def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str, more: bool) -> None:
-        """Counts the samples and edges of a call, in its first layer.
-
-        Args:
-            more: the nodes are of another type of the graphs that are counted.
-        """
+    def _count(self, samples: Sequences | Graphs, x: Tensor, layout: str) -> None:
+        """Counts the samples and edges of a call, in its first layer."""
         sizes = samples.sizes(x)
-        if more:
+        if self.counted:  # nodes of another type
             before, self.sizes = self.sizes[self.start :], self.sizes[: self.start]
             sizes = [sum(of) for of in zip_longest(before, sizes, fillvalue=0)]
         else:
-            self.start = len(self.sizes)
+            self.counted, self.start = True, len(self.sizes)
             packed = isinstance(samples, Packed)
             self.inputs += len(sizes) if packed else self.plan.inputs(x.shape[0], layout)
         self.sizes += sizes
@@ -250,3 +259,14 @@ def _gathered(pieces: Pieces, across: smoothness.Samples) -> Pieces:
 def _of_samples(similarity: Tensor, parts: int) -> Tensor:
     """Returns the mean over the parts of every sample. Shapes: (B·parts,) -> (B,)."""
     return similarity.cpu().unflatten(0, (-1, parts)).mean(dim=1)
+
+
+def _unfilled(model: nn.Module) -> list[str]:
+    """Says if norms use statistics in evaluation mode that no batch has filled yet."""
+    norms = [(m.running_mean, m.running_var) for m in model.modules()
+             if isinstance(getattr(m, "running_mean", None), Tensor)]  # fmt: skip
+    new = [mean for mean, var in norms if not (mean.is_meta or mean.any() or (var != 1).any())]
+    return [
+        f"{len(new)} of {len(norms)} norms have seen no batch yet: their running mean is 0 and "
+        "their variance 1, so that here they normalise nothing; batches in train() mode fill them."
+    ] * bool(new)
