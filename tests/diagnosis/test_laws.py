@@ -281,9 +281,11 @@ def test_gradients_are_those_of_autograd_and_none_is_left() -> None:
             assert report[f"gradient_{name}"][i] == pytest.approx(expected, rel=1e-5)
     assert all(p.grad is None for p in model.parameters())
     assert report["cosine"] == osm.diagnose(model, x, layers=["0", "2"])["cosine"]
+    model.requires_grad_(True)  # so that autograd saves the input, also one of inference mode
     with torch.inference_mode():
-        cut = x.clone()
-    assert osm.diagnose(model, cut, loss=loss).values == osm.diagnose(model, x, loss=loss).values
+        of_inference = x.clone()
+    again = osm.diagnose(model, of_inference, loss=loss, layers=["0", "2"])
+    assert again.values == report.values
     for wrong in ({"loss": lambda out: out}, {"loss": 3}):
         with pytest.raises(osm.InputError, match="^loss: "):
             osm.diagnose(model, x, layers=["0", "2"], **wrong)
@@ -433,9 +435,9 @@ def test_norms_without_statistics_are_noted() -> None:
     """In evaluation mode they normalise nothing; at random weights this is always so."""
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(5)) for _ in "12"))
-    [note] = osm.diagnose(model, X).notes
+    [note] = osm.diagnose(model, X, layout="BNC").notes
     assert note.startswith("2 of 2 norms have seen no batch yet")
     model.train()(X)
-    assert not osm.diagnose(model, X).notes
-    notes = osm.diagnose(model, X, reference="random").notes
+    assert not osm.diagnose(model, X, layout="BNC").notes
+    notes = osm.diagnose(model, X, layout="BNC", reference="random").notes
     assert any("seed 0: 2 of 2 norms have seen no batch yet" in note for note in notes)
