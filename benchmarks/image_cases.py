@@ -187,7 +187,7 @@ APPLIED = {  # method -> arguments of osm.apply
 
 
 def applied(
-    run: Run, model: str = "deit_tiny_patch16_224", batch: int = 8, side: int = 224
+    run: Run, model: str = "deit_tiny_patch16_224", batch: int = 4, side: int = 224
 ) -> Iterator[Comparison]:
     """A training step of a timm model with each method of `osm.apply`, beside that of no method."""
 
