@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from oversmoothing.lab.drawing.files import save
-from oversmoothing.lab.drawing.methods import shown, styles_of
+from oversmoothing.lab.drawing.methods import method_of, shown, styles_of
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report import markdown
@@ -32,6 +32,8 @@ EPOCHS = {  # case graphs, whose networks have a LayerNorm -> methods of the cas
     "GCN, contranorm, L = 8": "ContraNorm+LayerNorm",
 }
 NO_METHOD = "GCN, none, L = 8"
+LEFT_OUT = ("none", "centered+residual", "centered+GCNII", "LayerNorm+residual")
+OTHER = "#999999"  # colour of methods that are in no other figure
 LONGEST = 130  # per cent; a longer bar is cut
 
 
@@ -66,7 +68,7 @@ def costs(theme: str, case: str, start: str) -> list[Cost]:
     on_gpu = {_method(line): _extra(line["ratio"]) for line in own if line["place"] == "cuda"}
     found = []
     for line in own:
-        if line["place"] == "cpu" and _method(line) != "none":
+        if line["place"] == "cpu" and _method(line) not in LEFT_OUT:
             parts = (_extra(line[f"ratio{end}"]) for end in ("", "_low", "_high"))
             gpu = (on_gpu or _by_epochs(lines)).get(_method(line))
             found.append(Cost(_method(line), *parts, gpu))
@@ -122,10 +124,12 @@ def draw(found: dict[str, list[Cost]]) -> Figure:
 
 def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
     names = [shown(cost.method).replace("+", " + ") for cost in costs]
-    styles = styles_of(names)
+    colours = {
+        name: styles_of([name])[name]["color"] if method_of(name) else OTHER for name in names
+    }
     for place, (name, cost) in enumerate(zip(names, costs)):
         end = min(cost.cpu, LONGEST)
-        axis.barh(place, end, color=styles[name]["color"], height=0.7)
+        axis.barh(place, end, color=colours[name], height=0.7)
         axis.plot((min(cost.low, LONGEST), min(cost.high, LONGEST)), (place, place), color="0.3",
                   lw=1)  # fmt: skip
         right = max(0, min(cost.high, LONGEST), min(cost.gpu or 0, LONGEST))
@@ -135,9 +139,9 @@ def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
         if cost.gpu is not None:
             axis.plot(min(cost.gpu, LONGEST), place, "D", color="black", ms=4)
     axis.set_yticks(range(len(names)), names)
-    axis.set(xlim=(-15, LONGEST * 1.35))
+    axis.set(xlim=(-15, LONGEST * 1.7))
+    axis.set_xticks((0, 50, 100))
     axis.grid(axis="y", visible=False)
     axis.invert_yaxis()
-    first, last = costs[0], costs[-1]
-    axis.set_title(f"{title}: {_percent(first.cpu)} % ({shown(first.method)}) "
-                   f"to {_percent(last.cpu)} % ({names[-1]})", fontsize=8.5, loc="left", x=-0.3)  # fmt: skip
+    ends = f"{_percent(costs[0].cpu)} to {_percent(costs[-1].cpu)} % ({names[-1]})"
+    axis.set_title(f"{title}: {ends}", fontsize=8.5, loc="left", x=-0.4)
