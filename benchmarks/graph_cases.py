@@ -60,6 +60,13 @@ METHODS = {
     "contranorm": ["aggregator=contranorm"],
     "centered": ["aggregator=centered"],
 }
+NORMS = {  # method -> aggregator
+    "BatchNorm": "batchnorm",
+    "GraphNorm": "graphnorm",
+    "MeanNorm": "meannorm",
+    "NodeNorm": "nodenorm",
+    "DGN": "diffgroupnorm",
+}
 ROOT = Path(os.environ.get("DATA_ROOT") or "data")
 DATA = "data=cora" if (ROOT / "graphs/Planetoid/Cora/raw").is_dir() else "data=sbm"
 
@@ -337,16 +344,21 @@ class PygGCN(nn.Module):
 def cures(
     run: Run, graph: str = "Cora", network: str = "GCN", layers: tuple[int, ...] = (2, 8)
 ) -> Iterator[Comparison]:
-    """A training step of all seeds of each method of `make cures`, beside that of no method."""
+    """A training step of all seeds of each method of `make cures`, beside that of no method.
 
-    def make(place: Place) -> Callable[[], object]:
-        cell = study()[place]
+    Norms that are not in this study take the place of no method in its network.
+    """
+
+    def make(depth: int, method: str) -> Callable[[], object]:
+        name = BASELINE if method in NORMS else method
+        cell = study()[Place(graph, network, depth, name)]
         words = [f"experiment={cell.experiment}", *cell.overrides, *cell.candidates[0]]
+        words += [f"aggregator={NORMS[method]}"] if method in NORMS else []
         return training([*words, f"device={run.place}"], seeds_of(cell)).step
 
-    methods = dict.fromkeys(place.method for place in study())
+    methods = [*dict.fromkeys(place.method for place in study()), *NORMS]
     for depth in layers:
-        makes = {m: partial(make, Place(graph, network, depth, m)) for m in methods}
+        makes = {method: partial(make, depth, method) for method in methods}
         baseline = makes.pop(BASELINE)
         yield Comparison(
             {f"{network}, {graph}, L = {depth}: {method}": m for method, m in makes.items()},

@@ -9,12 +9,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import timm
 import torch
 import torch.nn.functional as F
 from bench import Comparison, Item, Run, row
 from official import DILATIONS, UNITS, Pair, ToCoStep, toco_par
 from torch import Tensor, nn
 
+import oversmoothing as osm
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.em import EM
@@ -167,6 +169,51 @@ def em(
             slope = np.polyfit(*np.log(values).T, 1)[0]
             span = f"{name}, {values[0][0]:,} to {values[-1][0]:,} tokens"
             yield [row(span, f"exponent of {measure}", [float(slope)])]
+
+
+APPLIED = {  # method -> arguments of osm.apply
+    "centered": {"gamma": -0.5},
+    "attn_scale": {},
+    "shaped_attention": {},
+    "value_residual": {},
+    "neutreno": {},
+    "feat_scale": {},
+    "pairnorm": {},
+    "layernorm": {},
+    "contranorm": {"scale": 0.1},
+    "contranorm_d": {"scale": 0.1},
+    "rezero": {},
+}
+
+
+def applied(
+    run: Run, model: str = "deit_tiny_patch16_224", batch: int = 4, side: int = 224
+) -> Iterator[Comparison]:
+    """A training step of a timm model with each method of `osm.apply`, beside that of no method."""
+
+    def make(method: str) -> Callable[[], None]:
+        torch.manual_seed(0)
+        net = timm.create_model(model, img_size=side)
+        if method != "none":
+            osm.apply(net, method, **APPLIED[method])
+        net.to(run.place).train()
+        images = torch.randn(batch, 3, side, side, device=run.place)
+        labels = torch.arange(batch, device=run.place)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, fused=True)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+
+        return step
+
+    yield Comparison(
+        {f"{model}, {batch} × {side}²: {method}": partial(make, method) for method in APPLIED},
+        {"none": partial(make, "none")},
+        unit="ms per training step",
+        overhead=("none",),
+    )
 
 
 def _unit_step(

@@ -110,7 +110,7 @@ def main() -> None:
             measured += panels.by_layer(f"γ = {gamma:g}", seed, report)
     name = f"causal_lm_{options.layers}"
     panels.write(name, ("gamma", "seed", "perplexity_before", "perplexity_after"), rows)
-    panels.draw_layers(f"{name}_layers", measured)
+    panels.write_layers(f"{name}_layers", measured)
 
 
 if __name__ == "__main__":

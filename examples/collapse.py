@@ -44,9 +44,8 @@ def main() -> None:
     (folder / "collapse.txt").write_text(f"{report}\n", encoding="utf-8")
     print("\nWith PairNorm:", with_pairnorm().summary())
     try:
-        report.plot(
-            folder / "collapse.png", metrics=["cosine", "effective_rank", "attention_similarity"]
-        )
+        curves = ["SmolLM2-135M", "MiniLM-L6", "DeiT-Ti"]  # pretrained, for comparison
+        report.plot(folder / "collapse.png", metrics=["cosine", "effective_rank"], curves=curves)
     except osm.InputError as error:
         print(error)
 

@@ -55,22 +55,25 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     options = parser.parse_args()
     batches = images(options.images).split(8)
-    curves: dict[str, dict] = {metric.replace("_", " "): {} for metric in METRICS}
-    rows = []
+    rows: list[tuple] = []
     for label in options.models:
         reference = "random" if label == "plain" else None
         report = osm.diagnose(MODELS[label](deit()), batches=batches, reference=reference)
         print(label, report, sep="\n")
         both = [(label, report), ("plain, random", report.reference)]
         for name, found in both[: 2 if reference else 1]:
-            for metric, title in zip(METRICS, curves):
-                depth = range(1, len(found.layers) + 1)
-                curves[title][name] = (depth, found[metric])
             rows += [
                 (name, i + 1, *(found[metric][i] for metric in METRICS))
                 for i in range(len(found.layers))
             ]
     panels.write("deit", ("model", "block", *METRICS), rows)
+    draw(rows)
+
+
+def draw(rows: list[tuple]) -> None:
+    curves = {
+        metric.replace("_", " "): panels.means(rows, 1, 2 + i) for i, metric in enumerate(METRICS)
+    }
     panels.draw("deit", curves, "block", dashed=["plain, random"])
 
 

@@ -1,8 +1,13 @@
-"""Writes the files of the examples, tables and panels of curves, and reads their options."""
+"""Writes the files of the examples, tables and panels of curves, and reads their options.
+
+python examples/panels.py      # draws the figures again from results/diagnose, measures nothing
+"""
 
 import argparse
+import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -17,7 +22,8 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import styles_of
 from oversmoothing.lab.drawing.panels import LINES, extremes
-from oversmoothing.lab.launch.script import add_publish
+from oversmoothing.lab.launch.script import add_publish, run_script
+from oversmoothing.lab.papers import RESULTS
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights
@@ -107,21 +113,58 @@ def by_layer(label: str, seed: int, report: osm.Report) -> list[Row]:
     ]
 
 
-def draw_layers(name: str, rows: list[Row]) -> None:
-    """Writes rows of ``by_layer``, and draws their means over the seeds."""
+def write_layers(name: str, rows: list[Row]) -> None:
+    """Writes rows of ``by_layer``, and draws them."""
     write(name, ("network", "seed", "layer", *METRICS), rows)
-    labels, depth = dict.fromkeys(row[0] for row in rows), sorted({row[2] for row in rows})
+    draw_layers(name, rows)
+
+
+def draw_layers(name: str, rows: list[Row]) -> None:
+    """Draws the means of rows of ``by_layer`` over the seeds."""
     seeds = len({row[1] for row in rows})
-    curves = {
-        metric.replace("_", " "): {
-            label: (depth, [mean(row[3 + i] for row in rows if row[0] == label and row[2] == d)
-                            for d in depth])
-            for label in labels
-        }
-        for i, metric in enumerate(METRICS)
-    }  # fmt: skip
-    dashed = [label for label in labels if label.endswith("random")]
+    curves = {metric.replace("_", " "): means(rows, 2, 3 + i) for i, metric in enumerate(METRICS)}
+    dashed = [label for label in dict.fromkeys(row[0] for row in rows) if label.endswith("random")]
     draw(name, curves, f"layer (mean of {seeds} seeds)" if seeds > 1 else "layer", dashed=dashed)
+
+
+def means(rows: Sequence[tuple], x: int, column: int) -> dict[str, Curve]:
+    """Returns the curve of each label, which is first in a row: means of a column for every x."""
+    places = sorted({row[x] for row in rows})
+    return {
+        label: (places, [mean(r[column] for r in rows if (r[0], r[x]) == (label, place))
+                         for place in places])
+        for label in dict.fromkeys(row[0] for row in rows)
+    }  # fmt: skip
+
+
+def recorded(name: str) -> list[tuple]:
+    """Reads the rows of a table in results/diagnose."""
+    path = RESULTS / "diagnose" / f"{name}.csv"
+    with existing(path).open(encoding="utf-8", newline="") as file:
+        return [tuple(map(_number, line)) for line in [*csv.reader(file)][1:]]
+
+
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def main() -> None:
+    import diagnose_deit
+    import diagnose_gcn
+    import smollm2
+    import timm_digits
+
+    draw_layers("train_sst2_layers", recorded("train_sst2_layers"))
+    draw_layers("causal_lm_6_layers", recorded("causal_lm_6_layers"))
+    diagnose_deit.draw(recorded("deit"))
+    timm_digits.draw(recorded("timm_digits"))
+    smollm2.draw_lengths(recorded("smollm2_lengths"))
+    smollm2.draw_gamma([row[:4] for row in recorded("smollm2_gamma")])
+    rows = recorded("gcn_depth")
+    diagnose_gcn.draw(rows, [*diagnose_gcn.GRAPHS], sorted({row[1] for row in rows}))
 
 
 def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
@@ -134,3 +177,7 @@ def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
         axis.minorticks_off()
     if log_y:
         axis.set_yscale("log")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -167,8 +167,6 @@ def main() -> None:
         lines = [line for name, report in reports.items() for line in curve(CASES[name], report)]
         head = ("model", "input", "samples", "tokens", "layer", "depth", *MEASURES)
         print(write_csv(CURVES, head, lines))
-        drawn = {"metrics": ("cosine", "effective_rank"), "curves": True}
-        save(reports["deit_photos"].plot(**drawn)[0], panels.folder() / "curves")
 
 
 def curve(case: Case, report: osm.Report) -> list[list[Any]]:

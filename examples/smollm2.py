@@ -68,14 +68,22 @@ def lengths(options: Sequence[int], starts: Sequence[int] = STARTS) -> None:
                     rows.append((weights, int(layer.split(".")[-1]), length, start, *values))
             print(*rows[-4], flush=True)
     panels.write("smollm2_lengths", ("weights", "block", "tokens", "start", *NAMES), rows)
-    end = model.config.num_hidden_layers - 1
+    draw_lengths(rows)
+
+
+def draw_lengths(rows: Sequence[tuple]) -> None:
+    options, end = sorted({row[2] for row in rows}), max(row[1] for row in rows)
     curves: dict[str, dict] = {}
     for i, name in enumerate(NAMES):
-        curves[name.replace("_rest", " without the first").replace("_", " ")] = {
+        if name == "mean_share":
+            continue
+        curves[name.replace("_rest", ": without the first").replace("_", " ")] = {
             label: (options, [_mean(rows, weights, end, length, 4 + i) for length in options])
             for weights, label in (("trained", "SmolLM2"), ("random", "SmolLM2, random"))
         }
-    panels.draw("smollm2_lengths", curves, "tokens", log_x=True, dashed=["SmolLM2, random"])
+    panels.draw(
+        "smollm2_lengths", curves, "tokens", log_x=True, dashed=["SmolLM2, random"], columns=3
+    )
 
 
 def _mean(rows: Sequence[tuple], weights: str, block: int, length: int, column: int) -> float:
@@ -105,20 +113,25 @@ def gamma(in_all: Sequence[float] = IN_ALL, in_one: Sequence[float] = IN_ONE) ->
         print(γ, block, f"{perplexity(rows, γ, block):.2f}", flush=True)
     lines = [(*row, f"{perplexity(rows, *row[:2]):.6g}") for row in rows]
     panels.write("smollm2_gamma", ("gamma", "block", "window", "nats", "perplexity"), lines)
-    depth = range(1, number + 1)
-    by_block = {
-        f"γ = {γ:g}".replace("-", "−"): (depth, [perplexity(rows, γ, b) for b in range(number)])
-        for γ in in_one
-    }
+    draw_gamma(rows)
+
+
+def draw_gamma(rows: Sequence[tuple]) -> None:
     plain = perplexity(rows, 0, "none")
-    by_block["no method"] = (depth, [plain] * number)
-    both = sorted([*in_all, 0])
-    in_every = [plain if g == 0 else perplexity(rows, g, "all") for g in both]
+    blocks = sorted({block for _, block, _, _ in rows if isinstance(block, int)})
+    in_one = {
+        f"γ = {γ:g}".replace("-", "−"): ([b + 1 for b in blocks],
+                                         [perplexity(rows, γ, b) for b in blocks])
+        for γ in sorted({γ for γ, block, _, _ in rows if isinstance(block, int) and γ < 0})
+    }  # fmt: skip
+    in_one["no method"] = ([1, len(blocks)], [plain, plain])
+    in_all = sorted({γ for γ, *_ in rows})
+    curve = [perplexity(rows, γ, "all") if γ else plain for γ in in_all]
     panels.draw(
         "smollm2_gamma",
-        {"γ in one block": by_block, "γ in every block": {"γ in every block": (both, in_every)}},
+        {"perplexity, γ in one block": in_one, "γ in every block": {"centered": (in_all, curve)}},
         "block, or γ",
-        log_y=["γ in one block", "γ in every block"],
+        log_y=["perplexity, γ in one block", "γ in every block"],
         dashed=["no method"],
     )
 

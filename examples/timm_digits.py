@@ -9,6 +9,7 @@ cosine of the tokens of 64 validation images after the last block.
 Needs `pip install '.[digits]'`.
 """
 
+import math
 import statistics
 
 import panels
@@ -24,6 +25,7 @@ import oversmoothing as osm
 from oversmoothing.lab.data.digits import load
 from oversmoothing.lab.launch.script import run_script
 
+MEASURES = ("accuracy in %", "cosine after the last block")
 METHODS = {
     "plain": None,
     "centered, γ = −0.5": ("centered", {"gamma": -0.5}),
@@ -69,19 +71,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=16)
     options = parser.parse_args()
-    rows, curves = [], {"accuracy in %": {}, "cosine after the last block": {}}
+    rows: list[tuple] = []
     for method in METHODS:
         runs = [train(method, seed, options.epochs) for seed in options.seeds]
         for seed, run in zip(options.seeds, runs):
             rows += [(method, seed, i + 1, *values) for i, values in enumerate(run)]
-        for i, (what, lines) in enumerate(curves.items()):
-            means = [statistics.mean(values[i] for values in epoch) for epoch in zip(*runs)]
-            lines[method] = (range(1, options.epochs + 1), means)
+        for i, what in enumerate(MEASURES):
             last = [run[-1][i] for run in runs]
-            spread = statistics.stdev(last) if len(last) > 1 else float("nan")
-            print(f"{method}: {what} {means[-1]:.3f} ± {spread:.3f} (n = {len(last)})", flush=True)
+            mean, spread = statistics.mean(last), statistics.stdev(last) if last[1:] else math.nan
+            print(f"{method}: {what} {mean:.3f} ± {spread:.3f} (n = {len(last)})", flush=True)
     panels.write("timm_digits", ("method", "seed", "epoch", "accuracy", "cosine"), rows)
-    panels.draw("timm_digits", curves, f"epoch (mean of {len(options.seeds)} seeds)")
+    draw(rows)
+
+
+def draw(rows: list[tuple]) -> None:
+    curves = {what: panels.means(rows, 2, 3 + i) for i, what in enumerate(MEASURES)}
+    panels.draw("timm_digits", curves, f"epoch (mean of {len({row[1] for row in rows})} seeds)")
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def main() -> None:
             report = osm.diagnose(model, **held_out, reference="random", seed=seed)
             measured += panels.by_layer(f"γ = {gamma:g}", seed, report)
     panels.write("train_sst2", ("gamma", "seed", "accuracy"), rows)
-    panels.draw_layers("train_sst2_layers", measured)
+    panels.write_layers("train_sst2_layers", measured)
 
 
 if __name__ == "__main__":

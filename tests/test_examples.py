@@ -62,6 +62,15 @@ def test_an_example_measures_what_is_committed(
             assert float(value or 0) == pytest.approx(float(expected or 0), 1e-4, 1e-6), place
 
 
+def test_figures_can_be_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("timm")
+    monkeypatch.chdir(tmp_path)
+    assert not here(["examples/panels.py"], monkeypatch)
+    drawn = {path.name for path in (tmp_path / "outputs/diagnose").iterdir()}
+    assert len(drawn) == 7
+    assert drawn <= {path.name for path in (ROOT / "results/diagnose").glob("*.png")}
+
+
 PAGES = {"real_models.md": {"collapse", "gcn32", "deit_photos", "minilm", "smollm2"}}
 PAGES |= {"diagnose.md": {"deit_photos"}}
 

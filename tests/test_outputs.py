@@ -13,6 +13,9 @@ COMMANDS = {  # words: files below outputs
     "figure.py claims --only centered_prop1 --recorded": "claims.json claims.md",
     "figure.py cures --draw": "cures.csv tables/cures.md figures/cures.png",
     "figure.py curves cls_pretrained": "figures/cls_pretrained_curves.png",
+    "figure.py fig2 --draw": "figures/wsss_tokens.png figures/fig2_overnight_tokens.png",
+    "figure.py layers --draw": "figures/contranorm_layers.png",
+    "figure.py speed": "figures/speed.png tables/speed.md",
     "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
     "figure.py matrix --draw": "tables/matrix.md",
 }

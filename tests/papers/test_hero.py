@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oversmoothing.lab.papers import RESULTS, hero
+from oversmoothing.lab.papers import RESULTS, hero, speed
 
 FIGURES = RESULTS / "figures"
 
@@ -36,3 +36,10 @@ def test_post_ln_collapses_and_pre_ln_keeps_most_directions() -> None:
     rows = [row for row in lines(FIGURES / "hero.csv")[1:] if row[2] == str(hero.LAYERS)]
     post, pre = ([float(row[4]) for row in rows if row[0] == name] for name in hero.ENCODERS)
     assert max(post) < 2 and min(pre) > 15
+
+
+def test_the_costs_of_methods_are_those_of_the_benchmarks() -> None:
+    """After new measurements: `oversmoothing figure speed --publish`."""
+    found = {title: speed.costs(*where) for title, where in speed.NETWORKS.items()}
+    assert speed.table(found) in (RESULTS / "tables/speed.md").read_text("utf-8")
+    assert {cost.method for cost in found["GCN of 8 layers on Cora"]} > {"GraphNorm", "residual"}

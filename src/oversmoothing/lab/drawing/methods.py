@@ -9,7 +9,7 @@ from matplotlib import colormaps
 # Black and Okabe and Ito's colours for the colour-blind, then darker ones for the rest. A label has
 # the style of the first method whose words it contains: `centered + LayerNorm` that of centering.
 METHODS = {
-    "none": ("#000000", "o", r"none|vanilla|plain|^without|γ = 0(?![.\d])|^trained$"),
+    "none": ("#000000", "o", r"none|no method|vanilla|plain|^without|γ = 0(?![.\d])|^trained$"),
     "centered": ("#0072B2", "v", r"centered|γ = "),
     "GCNII": ("#D55E00", "X", r"GCNII|initial"),
     "residual": ("#CC79A7", "P", r"residual"),

@@ -1,8 +1,10 @@
 """Draws token similarity by block, before and after training."""
 
+import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -41,6 +43,20 @@ def mean_and_std(values: Sequence[float]) -> dict[str, Any]:
     """Returns ``mean``, ``std`` (ddof = 1; None of one value) and the number of ``seeds``."""
     std = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "std": std, "seeds": len(values)}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Reads rows with ``mean_and_std`` by block from a CSV, for drawing them again.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file; leave out --draw, which measures it")
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    numbers = {"block": int, "seeds": int, "mean": float, "std": lambda v: float(v) if v else None}
+    return [{k: numbers.get(k, str)(v) for k, v in line.items()} for line in lines]
 
 
 def _by_block(

@@ -213,7 +213,7 @@ def _options() -> Namespace:
         help="longest side in pixels; larger images are scaled down",
     )
     parser.add_argument("--out", type=Path, default=Path("outputs/predictions"))
-    parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
+    parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     parser.add_argument("--device", default="auto")
     add_trust(parser)
     return parser.parse_args()

@@ -26,5 +26,5 @@ def figure_parser(doc: str, pdf: bool = True, folder: bool = False) -> ArgumentP
     parser = ArgumentParser(prog=command, description=doc.split("\n")[0])
     add_publish(parser, "--folder" if folder else "")
     if pdf:
-        parser.add_argument("--pdf", action="store_true", help="save PDFs, too")
+        parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     return parser

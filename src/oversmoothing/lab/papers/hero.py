@@ -38,6 +38,10 @@ VERDICTS = {  # of a cell -> name and colour in the figure
     Verdict.CONTRADICTED: ("contradict the comparison", "#D55E00"),
     Verdict.NOT_RUN: ("not run", "#DDDDDD"),
 }
+NEEDS = {  # paper of which nothing is measured -> what is missing
+    "External Attention": "not run: needs GPUs and all of ImageNet",
+    "HEMNet": "not run: needs GPUs and all of VOC",
+}
 Row = tuple[str, int, int, float, float]  # encoder, seed, layer, cosine, effective rank
 
 
@@ -173,6 +177,9 @@ def draw_verdicts(counts: dict[str, Counter[str]]) -> Figure:
         labels = [str(width) if width > 8 else "" for width in widths]
         axis.bar_label(bars, labels, label_type="center", fontsize=8)
         left = [a + b for a, b in zip(left, widths)]
+    for paper in NEEDS.keys() & counts.keys():
+        axis.annotate(NEEDS[paper], (counts[paper].total(), paper), (4, 0), fontsize=8,
+                      textcoords="offset points", va="center")  # fmt: skip
     own = sum((counts[paper] for paper in papers), Counter())
     measured = own.total() - own[Verdict.NOT_RUN]
     agree = own[Verdict.WITHIN]

@@ -35,7 +35,8 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
      "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
      "propositions/propositions.md"),
     ("fig2", "Figure 2: CAMs, labels and masks",
-     "Training on a subset of VOC; the first images that each bring a new class.",
+     "Training on a subset of VOC; the first images that each bring a new class. Centering is no "
+     "better here: some of its masks cover grass or sky.",
      "figures/fig2_overnight.png figures/fig2_overnight_tokens.png figures/wsss_tokens.png"),
     ("figure NAME=layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
      "By layer, in the pretrained DeiT-Ti and in a small BERT trained on SST-2.",
@@ -43,7 +44,9 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
     ("figure NAME=hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
      "At the start of training, T = 12.", "figures/hem_fig3.png"),
     ("figure NAME=hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
-     "VOC subset.", "figures/hem_fig4.png"),
+     "VOC subset. γ is the responsibility of a basis for each pixel, not centering's γ: with every "
+     "iteration it becomes sharper, and the reconstruction X̃ nearer to the features X.",
+     "figures/hem_fig4.png"),
     ("figure NAME=elbo", "HEMNet: which steps lower the ELBO",
      "Counts over random starts, by E-step.", "tables/elbo.md"),
     ("figure NAME=cost", "HEMNet, Table 3: cost",

@@ -1,0 +1,147 @@
+"""What each method adds to the time of a training step, from results/bench.
+
+oversmoothing figure speed
+
+On a CPU the methods were measured in turns with no method (cases ``cures`` and ``applied`` of
+benchmarks/bench.py). On a GPU those rows are taken as well; until they are measured, the epochs of
+case ``graphs`` stand for them.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from oversmoothing.lab.drawing.files import save
+from oversmoothing.lab.drawing.methods import method_of, shown, styles_of
+from oversmoothing.lab.drawing.panels import LINES
+from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.report import markdown
+from oversmoothing.lab.store.files import write_text
+
+NETWORKS = {  # title -> theme, case, beginning of the work in its rows
+    "GCN of 8 layers on Cora": ("graphs", "cures", "GCN, Cora, L = 8: "),
+    "DeiT-Ti, 4 images": ("images", "applied", "deit_tiny_patch16_224, 4 × 224²: "),
+}
+EPOCHS = {  # case graphs, whose networks have a LayerNorm -> methods of the case cures
+    "GCN, layernorm, L = 8": "LayerNorm",
+    "GCN, centered, L = 8": "centered+LayerNorm",
+    "GCN, contranorm, L = 8": "ContraNorm+LayerNorm",
+}
+NO_METHOD = "GCN, none, L = 8"
+LEFT_OUT = ("none", "centered+residual", "centered+GCNII", "LayerNorm+residual")
+OTHER = "#999999"  # colour of methods that are in no other figure
+LONGEST = 130  # per cent; a longer bar is cut
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Extra time of a method in per cent: on a CPU with its range over rounds, and on a GPU."""
+
+    method: str
+    cpu: float
+    low: float
+    high: float
+    gpu: float | None
+
+
+def main(argv: list[str]) -> int:
+    """Writes ``figures/speed.png`` and ``tables/speed.md``."""
+    options = figure_parser(__doc__).parse_args(argv)
+    found = {title: costs(*where) for title, where in NETWORKS.items()}
+    print(*save(draw(found), options.target / "figures/speed", options.pdf), sep="\n")
+    text = "# What a method adds to the time of a training step\n\n" + table(found)
+    path = options.target / "tables/speed.md"
+    write_text(path, text + "\n")
+    print(text, path, sep="\n")
+    return 0
+
+
+def costs(theme: str, case: str, start: str) -> list[Cost]:
+    """Returns what the methods of a case cost, the cheapest first."""
+    with (RESULTS / f"bench/{theme}.csv").open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if not line["measure"].startswith("peak")]
+    own = [line for line in lines if line["case"] == case and line["work"].startswith(start)]
+    on_gpu = {_method(line): _extra(line["ratio"]) for line in own if line["place"] == "cuda"}
+    found = []
+    for line in own:
+        if line["place"] == "cpu" and _method(line) not in LEFT_OUT:
+            parts = (_extra(line[f"ratio{end}"]) for end in ("", "_low", "_high"))
+            gpu = (on_gpu or _by_epochs(lines)).get(_method(line))
+            found.append(Cost(_method(line), *parts, gpu))
+    return sorted(found, key=lambda cost: cost.cpu)
+
+
+def _method(line: dict[str, str]) -> str:
+    return line["work"].rpartition(": ")[2]
+
+
+def _extra(ratio: str) -> float:
+    return 100 * (float(ratio) - 1)
+
+
+def _by_epochs(lines: Sequence[dict[str, str]]) -> dict[str, float]:
+    """Returns the extra time by the medians of the case ``graphs`` on a GPU."""
+    seconds = {line["work"]: float(line["ours"]) for line in lines
+               if (line["case"], line["place"]) == ("graphs", "cuda")}  # fmt: skip
+    return {
+        method: 100 * (seconds[work] / seconds[NO_METHOD] - 1)
+        for work, method in EPOCHS.items()
+        if work in seconds
+    }
+
+
+def table(found: dict[str, list[Cost]]) -> str:
+    """Formats all methods as Markdown: extra time in % on a CPU (smallest to largest), and GPU."""
+    rows = [
+        [title, shown(cost.method).replace("+", " + "),
+         f"{_percent(cost.cpu)} ({_percent(cost.low)} to {_percent(cost.high)})",
+         "not measured" if cost.gpu is None else _percent(cost.gpu)]
+        for title, own in found.items()
+        for cost in own
+    ]  # fmt: skip
+    return markdown.table(["network", "method", "CPU, %", "H100, %"], rows)
+
+
+def _percent(value: float) -> str:
+    return f"{value:+,.0f}".replace("-", "−").replace("+0", "0").replace("−0", "0")
+
+
+@matplotlib.rc_context(LINES)
+def draw(found: dict[str, list[Cost]]) -> Figure:
+    """Draws a bar for each method, and a diamond where a GPU was measured."""
+    heights = [len(own) for own in found.values()]
+    figure = Figure((5.0, 0.19 * sum(heights) + 1.3), dpi=175, layout="constrained")
+    axes = figure.subplots(len(found), height_ratios=heights, sharex=True)
+    for axis, (title, own) in zip(axes, found.items()):
+        _draw(axis, title, own)
+    axes[-1].set(xlabel="extra time of a training step, %")
+    return figure
+
+
+def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
+    names = [shown(cost.method).replace("+", " + ") for cost in costs]
+    colours = {
+        name: styles_of([name])[name]["color"] if method_of(name) else OTHER for name in names
+    }
+    for place, (name, cost) in enumerate(zip(names, costs)):
+        end = min(cost.cpu, LONGEST)
+        axis.barh(place, end, color=colours[name], height=0.7)
+        axis.plot((min(cost.low, LONGEST), min(cost.high, LONGEST)), (place, place), color="0.3",
+                  lw=1)  # fmt: skip
+        right = max(0, min(cost.high, LONGEST), min(cost.gpu or 0, LONGEST))
+        text = f"{_percent(cost.cpu)}" + (f" · H100 {_percent(cost.gpu)}" if cost.gpu else "")
+        axis.annotate(text, (right, place), (5, 0), textcoords="offset points", fontsize=8,
+                      va="center")  # fmt: skip
+        if cost.gpu is not None:
+            axis.plot(min(cost.gpu, LONGEST), place, "D", color="black", ms=4)
+    axis.set_yticks(range(len(names)), names)
+    axis.set(xlim=(-15, LONGEST * 1.7))
+    axis.set_xticks((0, 50, 100))
+    axis.grid(axis="y", visible=False)
+    axis.invert_yaxis()
+    ends = f"{_percent(costs[0].cpu)} to {_percent(costs[-1].cpu)} % ({names[-1]})"
+    axis.set_title(f"{title}: {ends}", fontsize=8.5, loc="left", x=-0.4)
