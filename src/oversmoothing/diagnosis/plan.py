@@ -36,7 +36,7 @@ class Options:
     mask: Tensor | None = None
     batch: Tensor | None = None
     prefix: int | None = None
-    labels: Tensor | Mapping[str, Tensor] | None = None
+    labels: Any = None
     segments: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -263,9 +263,11 @@ def _of_samples(similarity: Tensor, parts: int) -> Tensor:
 
 def _unfilled(model: nn.Module) -> list[str]:
     """Says if norms use statistics in evaluation mode that no batch has filled yet."""
-    norms = [(m.running_mean, m.running_var) for m in model.modules()
-             if isinstance(getattr(m, "running_mean", None), Tensor)]  # fmt: skip
-    new = [mean for mean, var in norms if not (mean.is_meta or mean.any() or (var != 1).any())]
+    norms: list[Any] = [
+        m for m in model.modules() if isinstance(getattr(m, "running_mean", None), Tensor)
+    ]
+    known = [m for m in norms if not m.running_mean.is_meta]
+    new = [m for m in known if not (m.running_mean.any() or (m.running_var != 1).any())]
     return [
         f"{len(new)} of {len(norms)} norms have seen no batch yet: their running mean is 0 and "
         "their variance 1, so that here they normalise nothing; batches in train() mode fill them."
