@@ -39,7 +39,7 @@ from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.drawing import files
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
-from oversmoothing.lab.papers.cures import BASELINE, Place, seeds_of, study
+from oversmoothing.lab.papers.cures_cells import BASELINE, Place, seeds_of, study
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.tables import load as load_cells
 from oversmoothing.lab.report.tables import select

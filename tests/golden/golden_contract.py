@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 
 import oversmoothing as osm
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.papers.cures import study
+from oversmoothing.lab.papers.cures_cells import study
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.store.identity import run_id
 

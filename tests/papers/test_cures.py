@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp, ttest_rel
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import name_problems
-from oversmoothing.lab.papers import RESULTS, cures
-from oversmoothing.lab.papers.cures import Place, Record, study
+from oversmoothing.lab.papers import RESULTS, cures, cures_cells, cures_page
+from oversmoothing.lab.papers.cures_cells import Place, Record, study
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.report.verdict import Measured
 from oversmoothing.lab.store.identity import ids, run_id
@@ -41,7 +41,7 @@ NAMES = [f"backbone.dropout={rate} aggregator.gamma=-1" for rate in ("0.0", "0.5
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> cures.Study:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> cures_cells.Study:
     path = tmp_path_factory.mktemp("expected") / "tiny.yaml"
     path.write_text(TABLE)
     return {PLACE._replace(method=cell.key): cell for cell in load(path, chosen=True)}
@@ -61,22 +61,22 @@ def accuracy(values: Sequence[float]) -> tuple[str, Measured]:
     return "", Measured(tuple(values), "", 0.0, tuple(range(len(values))))
 
 
-def test_validation_chooses_and_test_does_not(tiny: cures.Study) -> None:
-    [(name, own)] = cures.measure(tiny, of_candidates([70.0, 60.0], [10.0, 99.0])).values()
+def test_validation_chooses_and_test_does_not(tiny: cures_cells.Study) -> None:
+    [(name, own)] = cures_cells.measure(tiny, of_candidates([70.0, 60.0], [10.0, 99.0])).values()
     assert (name, own.mean) == (NAMES[0], 10.0)
 
 
-def test_only_tuning_seeds_choose(tiny: cures.Study) -> None:
+def test_only_tuning_seeds_choose(tiny: cures_cells.Study) -> None:
     """Seeds that one candidate has and another lacks would decide by their own difficulty."""
     found = of_candidates([60.0, 61.0], [50.0, 51.0], range(2))
     found += [record(NAMES[0], 2, 100.0, 50.0), record(NAMES[1], 2, 0.0, 51.0)]
-    [(name, _)] = cures.measure(tiny, found).values()
+    [(name, _)] = cures_cells.measure(tiny, found).values()
     assert name == NAMES[1]
 
 
-def test_a_cell_without_all_its_seeds_is_missing(tiny: cures.Study) -> None:
-    assert not cures.measure(tiny, of_candidates([60.0, 61.0], [50.0, 51.0], range(2)))
-    assert not cures.measure(tiny, of_candidates([60.0], [50.0]))
+def test_a_cell_without_all_its_seeds_is_missing(tiny: cures_cells.Study) -> None:
+    assert not cures_cells.measure(tiny, of_candidates([60.0, 61.0], [50.0, 51.0], range(2)))
+    assert not cures_cells.measure(tiny, of_candidates([60.0], [50.0]))
 
 
 def test_comparisons_are_paired_and_corrected() -> None:
@@ -85,7 +85,7 @@ def test_comparisons_are_paired_and_corrected() -> None:
         for method, shift in (("none", 0.0), ("centered", 5.0 if layers == 2 else 0.0)):
             place = PLACE._replace(layers=layers, method=method)
             found[place] = accuracy(rng.normal(shift, 1, 5))
-    compared = cures.compare(found)
+    compared = cures_page.compare(found)
     assert compared.keys() == {PLACE._replace(layers=layers) for layers in range(2, 12)}
     ordered = sorted(compared.items(), key=lambda item: item[1].p)
     for place, own in ordered:
@@ -97,33 +97,55 @@ def test_comparisons_are_paired_and_corrected() -> None:
     assert [own.adjusted for _, own in ordered] == pytest.approx(expected)
 
 
+def test_a_method_is_compared_over_graphs_each_of_which_counts_once() -> None:
+    """n is the number of graphs, as in a mixed model with a random effect of the graph."""
+    differences = [1.0, 2.0, 4.0, -1.0, 3.0, 2.5]
+    compared = {}
+    for graph, difference in enumerate(differences):
+        for layers in (2, 8):
+            place = PLACE._replace(graph=f"G{graph}", layers=layers)
+            shift = difference if layers == 2 else 10 + difference
+            compared[place] = cures_page.Comparison(shift, 0.5, 0.5)
+            compared[place._replace(network="GAT")] = cures_page.Comparison(99.0, 0.0, 0.0)
+    few = {PLACE._replace(layers=32, graph=f"G{n}"): own for n, own in enumerate(compared.values())}
+    few = dict([*few.items()][:5])
+    pooled = cures_page.pool(compared | few, "GCN")
+    p = [ttest_1samp(differences, 0).pvalue, ttest_1samp(np.add(differences, 10), 0).pvalue]
+    shallow, deep, untested = (pooled["centered", layers] for layers in (2, 8, 32))
+    assert (shallow.better, shallow.graphs) == (5, 6)
+    assert shallow.difference == pytest.approx(np.mean(differences))
+    assert [shallow.p, deep.p] == pytest.approx(p)
+    assert [shallow.adjusted, deep.adjusted] == pytest.approx([p[0], 2 * p[1]])
+    assert math.isnan(untested.p) and math.isnan(untested.adjusted)
+
+
 def test_a_single_seed_decides_nothing_and_corrects_no_other_comparison() -> None:
     base, single = PLACE._replace(method="none"), PLACE._replace(layers=3)
     found = {base: accuracy([50.0, 51.0]), PLACE: accuracy([60.0, 60.5])}
     found |= {base._replace(layers=3): accuracy([50.0]), single: accuracy([60.0])}
-    compared = cures.compare(found)
+    compared = cures_page.compare(found)
     assert math.isnan(compared[single].p) and not compared[single].significant
     assert compared[PLACE].adjusted == compared[PLACE].p > 0
 
 
 def test_recorded_seeds_are_not_run_again(
-    tiny: cures.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: cures_cells.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = tiny[PLACE]
-    found = cures.run_cell(PLACE, cell, [], [f"paths.outputs={tmp_path / 'a'}"])
-    path = cures.write(tmp_path / "cures.csv", found)
-    again = cures.read(path)
+    found = cures_cells.run_cell(PLACE, cell, [], [f"paths.outputs={tmp_path / 'a'}"])
+    path = cures_cells.write(tmp_path / "cures.csv", found)
+    again = cures_cells.read(path)
     assert sorted(again) == sorted(found)
-    assert cures.measure(tiny, again).keys() == {PLACE}
+    assert cures_cells.measure(tiny, again).keys() == {PLACE}
     elsewhere = [f"paths.outputs={tmp_path / 'b'}"]
     without = [r for r in again if r.seed != 2]
-    assert sorted(cures.run_cell(PLACE, cell, without, elsewhere)) == sorted(found)
+    assert sorted(cures_cells.run_cell(PLACE, cell, without, elsewhere)) == sorted(found)
     monkeypatch.setattr("oversmoothing.lab.launch.command.attempt", None)  # would raise
-    assert sorted(cures.run_cell(PLACE, cell, again, elsewhere)) == sorted(found)
+    assert sorted(cures_cells.run_cell(PLACE, cell, again, elsewhere)) == sorted(found)
 
 
 def test_a_failed_cell_does_not_stop_the_others(
-    tiny: cures.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: cures_cells.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_cell(place: Place, *_: object) -> list[Record]:
         if place.method == "none":
@@ -133,42 +155,42 @@ def test_a_failed_cell_does_not_stop_the_others(
     monkeypatch.setattr(cures, "run_cell", run_cell)
     options = Namespace(jobs=2, overrides=[])
     assert cures._run_cells(tiny, [*tiny], tmp_path / "cures.csv", options) == 1
-    assert [r.place for r in cures.read(tmp_path / "cures.csv")] == [PLACE]
+    assert [r.place for r in cures_cells.read(tmp_path / "cures.csv")] == [PLACE]
 
 
 def test_seeds_of_an_earlier_version_do_not_complete_a_cell(
-    tiny: cures.Study, monkeypatch: pytest.MonkeyPatch
+    tiny: cures_cells.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its seeds would be merged with new ones, whose random numbers are others."""
-    assert cures.today(tiny, of_candidates([70.0, 60.0], [10.0, 99.0], range(2))) == []
-    monkeypatch.setattr(cures, "run_all", lambda configs, jobs: ["started"])
+    assert cures_cells.today(tiny, of_candidates([70.0, 60.0], [10.0, 99.0], range(2))) == []
+    monkeypatch.setattr(cures_cells, "run_all", lambda configs, jobs: ["started"])
     with pytest.raises(InputError, match="started"):
-        cures.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
+        cures_cells.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
 
 
 def test_files_show_what_is_measured_and_the_command_of_what_is_not(
-    tiny: cures.Study, tmp_path: Path
+    tiny: cures_cells.Study, tmp_path: Path
 ) -> None:
     found = of_candidates([70.0, 60.0], [10.0, 99.0])
-    cures.write_all(tiny, found, tmp_path / "results", pdf=False)
+    cures_page.write_all(tiny, found, tmp_path / "results", pdf=False)
     table = (tmp_path / "results/tables/cures.md").read_text()
-    assert "| centered | 10.0 ± 0.0 |" in table and "| none | missing |" in table
+    assert "| centered | 10.0 ± 0.0 |" in table and "Not measured on any graph: none." in table
     assert PLACE._replace(method="none").command(tiny) in table
     assert "1 of 2 cells are measured" in table
 
 
 def test_committed_records_are_the_runs_of_the_study() -> None:
     """Every 200th line: its id is that of the command, today or in an earlier version."""
-    found = cures.read(RESULTS / "cures.csv")
+    found = cures_cells.read(RESULTS / "cures.csv")
     for r in found[::200]:
-        assert r.run in ids(cures.config_of(study()[r.place], r.candidate.split()))
+        assert r.run in ids(cures_cells.config_of(study()[r.place], r.candidate.split()))
     assert {r.place for r in found} <= study().keys()
 
 
 @pytest.mark.parametrize(("name", "budget"), [("cures", 4), ("cures_methods", 16)])
 def test_every_method_composes_in_every_network(name: str, budget: int) -> None:
     cells = {(p.network, p.method): cell for p, cell in study(name).items()}.values()
-    configs = [cures.config_of(cell, cell.candidates[-1]) for cell in cells]
+    configs = [cures_cells.config_of(cell, cell.candidates[-1]) for cell in cells]
     assert name_problems(configs) == []
     assert len({run_id(config) for config in configs}) == len(cells)
     assert {len(cell.candidates) for cell in cells} == {budget}
@@ -176,11 +198,11 @@ def test_every_method_composes_in_every_network(name: str, budget: int) -> None:
 
 def test_an_unknown_name_is_answered_with_the_closest() -> None:
     with pytest.raises(InputError, match="no method 'residuals'; did you mean 'residual'"):
-        cures.select(study(), method=["residuals"])
+        cures_cells.select(study(), method=["residuals"])
 
 
 def test_the_table_is_that_of_the_committed_records() -> None:
     """Fails when records or the study changed and `make cures` did not write the table."""
-    found = cures.measure(study(), cures.read(RESULTS / "cures.csv"))
-    shown = cures.summary(study(), found, cures.compare(found))
+    found = cures_cells.measure(study(), cures_cells.read(RESULTS / "cures.csv"))
+    shown = cures_page.summary(study(), found, cures_page.compare(found))
     assert shown in (RESULTS / "tables/cures.md").read_text("utf-8")
