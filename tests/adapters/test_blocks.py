@@ -68,6 +68,7 @@ class Alternating(nn.Module):
     [
         (lambda: timm.create_model("vit_tiny_patch16_224"), "blocks.0", 12),
         (lambda: timm.create_model("resnet18"), "layer1.0", 8),
+        (lambda: timm.create_model("twins_pcpvt_small"), "blocks.0.0", 16),
         (lambda: hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8)), "encoder.layer.0", 3),
         (lambda: hf.LlamaModel(hf.LlamaConfig(**SMALL, intermediate_size=8)), "layers.0", 3),
         (lambda: hf.T5Model(hf.T5Config(**T5)), "encoder.block.0", 4),

@@ -34,7 +34,6 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
         InputError: the model has no repeated blocks.
     """
     every = list(_containers(model, ""))
-    every = [(name, stack) for name, stack in every if not issubclass(_kind(stack), nn.ModuleList)]
     stacks = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
     convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
     if not stacks and len(convolutions) > 1:
@@ -101,7 +100,13 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
     if isinstance(module, Site):
         return
     children = list(module.children())
-    if isinstance(module, CONTAINERS) and len(children) >= least and _alike(children):
+    stages = bool(children) and isinstance(children[0], nn.ModuleList)  # as in timm's Twins
+    if (
+        isinstance(module, CONTAINERS)
+        and len(children) >= least
+        and _alike(children)
+        and not stages
+    ):
         yield name, module
         return
     for own, child in module.named_children():
