@@ -1,5 +1,5 @@
 """Gated attention (Qiu et al., Gated Attention for Large Language Models: Non-linearity, Sparsity,
-and Attention-Sink-Free, 2025, arXiv:2505.06708).
+and Attention-Sink-Free, NeurIPS 2025, arXiv:2505.06708).
 
 .. math:: σ(X W_g) ⊙ M V
 
