@@ -67,7 +67,9 @@ class InsideAttention(SwappingSite):
 
     def product(self, *args: Any, **options: Any) -> Tensor:
         """Computes fused attention, or forms the maps for aggregators that change them."""
-        return (_formed if self.reads_maps else _fused)(self, *args, **options)
+        if self.reads_maps:
+            return _formed(self, *args, **options)
+        return F.scaled_dot_product_attention(*args, **options)
 
     def before(self, v: Tensor) -> Tensor:
         """Returns the values to mix in place of v."""
@@ -287,10 +289,6 @@ def _attend(
     value = inside.before(value)
     mixed = inside.product(query, key, value, attn_mask, dropout_p, is_causal, **options)
     return inside.mix(mixed, value, attn_mask, is_causal)
-
-
-def _fused(inside: InsideAttention, *args: Any, **options: Any) -> Tensor:
-    return F.scaled_dot_product_attention(*args, **options)
 
 
 def _formed(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Site
 from oversmoothing.aggregators.base import Context
@@ -14,6 +15,9 @@ from oversmoothing.errors import InputError
 
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")  # arguments with one entry for each edge
 BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
+
+
+_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 class AfterConvolution(AfterModule):
@@ -88,7 +92,7 @@ def _plain_edges(module: nn.Module, given: dict[str, Any]) -> Tensor:
     """Returns the edges (2, E) that a convolution gets."""
     edges = given.get("edge_index")
     plain = isinstance(edges, Tensor) and edges.layout == torch.strided
-    if not plain or getattr(module, "cached", False):
+    if not plain or any(getattr(part, "cached", False) for part in module.modules()):
         raise InputError(
             f"model: {type(module).__name__} keeps its graph, or gets no edge_index (2, E), so "
             "methods that drop a part of it cannot act; build it without cached=True, and give "
@@ -182,9 +186,27 @@ def with_edges(
             f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
             "choose another aggregator"
         )
+    return replace(context, edges=_with_loops(conv, edge_index, num_nodes), num_nodes=num_nodes)
+
+
+def _with_loops(conv: nn.Module, edge_index: Any, num_nodes: int) -> Tensor:
+    """Returns the entries of M and self-loops, as one tensor as long as ``edge_index`` lives.
+
+    So what is found about a graph is found once (``neighbours_of``).
+    """
+    keeps = isinstance(edge_index, Tensor) and not torch.compiler.is_compiling()
+    key: tuple = ()
+    if keeps:
+        version = 0 if edge_index.is_inference() else edge_index._version
+        key = conv.flow, num_nodes, version
+        if (known := _entries.get(edge_index)) is not None and known[0] == key:
+            return known[1]
     edges = entries_of(conv, edge_index)
     loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
-    return replace(context, edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+    edges = torch.cat([edges, loops], dim=1)
+    if keeps:
+        _entries[edge_index] = key, edges
+    return edges
 
 
 def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:

@@ -9,6 +9,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -105,8 +106,9 @@ class InsideFunction(InsideAttention):
                 f"model: {type(module).__name__} selects its keys inside the attention "
                 "function, where aggregators cannot act; choose one that acts after the attention"
             )
-        function, value = self._function(module, name), self.before(value)
-        mixed, weights = function(module, query, key, value, attention_mask, **options)
+        function, value = _function(module, name), self.before(value)
+        with self._forming(name):
+            mixed, weights = function(module, query, key, value, attention_mask, **options)
         if name not in FUNCTIONS:  # its padding is that of the model's arguments
             mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
             return mixed.transpose(1, 2).contiguous(), weights
@@ -119,21 +121,16 @@ class InsideFunction(InsideAttention):
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
 
-    def _function(self, module: nn.Module, name: str) -> Callable:
-        """Returns the attention function of a module; it forms the maps if a method needs them."""
+    def _forming(self, name: str) -> AbstractContextManager:
+        """Returns a context in which an attention function forms its maps if they are read."""
         if not self.reads_maps:
-            return _function(module, name)
+            return nullcontext()
         if name != "sdpa":
             raise InputError(
                 f"model: attention function {name} does not show its maps to re-attention; call "
                 "model.set_attn_implementation('sdpa')"
             )
-
-        def formed(*args: Any, **options: Any) -> Any:
-            with Replacing(F.scaled_dot_product_attention, self.product):
-                return _function(module, name)(*args, **options)
-
-        return formed
+        return Replacing(F.scaled_dot_product_attention, self.product)
 
     def _require_known(
         self, module: nn.Module, name: str, num_tokens: int, options: dict[str, Any]
