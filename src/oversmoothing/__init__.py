@@ -28,16 +28,22 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.contranorm_d import ContraNormD as ContraNormD
     from oversmoothing.aggregators.diffgroupnorm import DiffGroupNorm as DiffGroupNorm
     from oversmoothing.aggregators.drop_edge import DropEdge as DropEdge
+    from oversmoothing.aggregators.drop_message import DropMessage as DropMessage
+    from oversmoothing.aggregators.drop_node import DropNode as DropNode
     from oversmoothing.aggregators.em import EM as EM
     from oversmoothing.aggregators.external import External as External
     from oversmoothing.aggregators.external_multihead import ExternalMultiHead as ExternalMultiHead
     from oversmoothing.aggregators.feat_scale import FeatScale as FeatScale
+    from oversmoothing.aggregators.gated_attention import GatedAttention as GatedAttention
     from oversmoothing.aggregators.graphnorm import GraphNorm as GraphNorm
+    from oversmoothing.aggregators.graphnorm_v2 import GraphNormV2 as GraphNormV2
+    from oversmoothing.aggregators.half_hop import HalfHop as HalfHop
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.meannorm import MeanNorm as MeanNorm
     from oversmoothing.aggregators.neutreno import NeuTRENO as NeuTRENO
     from oversmoothing.aggregators.nodenorm import NodeNorm as NodeNorm
     from oversmoothing.aggregators.pairnorm import PairNorm as PairNorm
+    from oversmoothing.aggregators.re_attention import ReAttention as ReAttention
     from oversmoothing.aggregators.rezero import ReZero as ReZero
     from oversmoothing.aggregators.self_attention import SelfAttention as SelfAttention
     from oversmoothing.aggregators.shaped_attention import ShapedAttention as ShapedAttention
@@ -66,16 +72,22 @@ _HOMES = {  # where each public name is defined
     "aggregators.contranorm_d": "ContraNormD",
     "aggregators.diffgroupnorm": "DiffGroupNorm",
     "aggregators.drop_edge": "DropEdge",
+    "aggregators.drop_message": "DropMessage",
+    "aggregators.drop_node": "DropNode",
     "aggregators.em": "EM",
     "aggregators.external": "External",
     "aggregators.external_multihead": "ExternalMultiHead",
     "aggregators.feat_scale": "FeatScale",
+    "aggregators.gated_attention": "GatedAttention",
     "aggregators.graphnorm": "GraphNorm",
+    "aggregators.graphnorm_v2": "GraphNormV2",
+    "aggregators.half_hop": "HalfHop",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.meannorm": "MeanNorm",
     "aggregators.neutreno": "NeuTRENO",
     "aggregators.nodenorm": "NodeNorm",
     "aggregators.pairnorm": "PairNorm",
+    "aggregators.re_attention": "ReAttention",
     "aggregators.rezero": "ReZero",
     "aggregators.self_attention": "SelfAttention",
     "aggregators.shaped_attention": "ShapedAttention",

@@ -182,6 +182,13 @@ REFUSED = {
     "blocks add their input": (vit, "residual", {}, "aggregator"),
     "words": (bert, "initial_residual", {}, "aggregator"),
     "no edges": (vit, "drop_edge", {}, "aggregator"),
+    "no messages": (vit, "drop_message", {}, "aggregator"),
+    "no nodes": (bert, "drop_node", {}, "aggregator"),
+    "no graph": (gpt2, "half_hop", {}, "aggregator"),
+    "a part of the graph": (gcn, "half_hop", {"blocks": [0]}, "blocks"),
+    "no attention": (gcn, "gated_attention", {}, "aggregator"),
+    "no maps": (gcn, "re_attention", {}, "aggregator"),
+    "later words": (gpt2, "re_attention", {}, "aggregator"),
     "scaled already": (partial(vit, init_values=1e-4), "rezero", {}, "blocks"),
     "no branch": (gpt2, "rezero", {"where": "norms"}, "where"),
     "no residual sum": (gcn, "rezero", {}, "aggregator"),
@@ -210,7 +217,8 @@ def test_what_has_no_meaning_is_refused(why: str) -> None:
 
 def test_edges_that_cannot_be_dropped_are_refused() -> None:
     adjacency = torch.eye(6).double().to_sparse_coo()
-    for options, edges in (({}, adjacency), ({"cached": True}, EDGES)):
-        model = osm.apply(gcn(**options), "drop_edge").train()
-        with pytest.raises(osm.InputError, match="^model: "):
-            model(X, edges)
+    for method in ("drop_edge", "drop_message", "half_hop"):
+        for options, edges in (({}, adjacency), ({"cached": True}, EDGES)):
+            model = osm.apply(gcn(**options), method).train()
+            with pytest.raises(osm.InputError, match="^model: "):
+                model(X, edges)

@@ -22,6 +22,8 @@ METHODS = {  # and the options with which they start as the model, and learn
     "shaped_attention": {},
     "neutreno": {"scale": 0.0, "learned": True},
     "value_residual": {"first": 0.0, "own": 1.0, "learned": True},
+    "gated_attention": {"identity": True},
+    "re_attention": {"norm": False, "identity": True},
 }
 OF_FIRST = ("neutreno", "value_residual")  # the first layer learns nothing
 CAUSAL = ("gpt2", "llama")
@@ -63,6 +65,8 @@ def offers(name: str, method: str) -> bool:
     """Whether a method acts in a model."""
     return name not in {
         "feat_scale": (*CAUSAL, "encoder"),
+        "gated_attention": ("gat",),
+        "re_attention": (*CAUSAL, "gat"),
         "neutreno": ("gat",),
         "value_residual": ("gat",),
     }.get(method, ())

@@ -19,10 +19,11 @@ from oversmoothing.errors import InputError
 N = 10
 METHODS = (
     *("attn_scale", "batchnorm", "centered", "contranorm", "contranorm_d", "diffgroupnorm", "em"),
-    *("external", "external_multihead", "feat_scale", "graphnorm", "layernorm", "nodenorm"),
-    *("pairnorm", "self_attention", "shaped_attention"),
+    *("external", "external_multihead", "feat_scale", "gated_attention", "graphnorm"),
+    *("graphnorm_v2", "layernorm", "nodenorm", "pairnorm", "re_attention", "self_attention"),
+    *("shaped_attention", "drop_edge", "drop_message", "drop_node", "half_hop"),
 )
-POOLED = ("batchnorm", "diffgroupnorm")  # their statistics are those of the batch, by definition
+POOLED = ("batchnorm", "diffgroupnorm", "re_attention")  # by definition, of the whole batch
 WITHOUT_EFFECT = {("external_multihead", "key.bias")}  # a softmax over tokens ignores it
 
 
@@ -73,12 +74,13 @@ def test_twice_the_tokens_cost_twice_as_much(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_compiles_as_one_graph(name: str) -> None:
-    """On dense tokens and on a graph whose neighbours are sorted: fullgraph refuses every break."""
+    """On dense tokens and on a graph that is prepared: fullgraph refuses every break."""
     x, aggregator, graph = tokens(), build(name), path_graph(torch.arange(N))
     assert graph.neighbours.tiles
     compiled = torch.compile(apply, backend="eager", fullgraph=True)
     for context in (Context(), graph):
-        assert torch.equal(compiled(aggregator, x, context), apply(aggregator, x, context))
+        expected = apply(aggregator, x, context)
+        assert torch.equal(compiled(aggregator, x, context), expected)
     torch._dynamo.reset()
 
 

@@ -94,3 +94,58 @@ def test_feat_scale_weights_the_mean_and_the_rest_of_every_channel(name: str) ->
     s, t = method.s.data, method.t.data = torch.randn(2, C, generator=RANDOM).double()
     mean = U[:, 0] @ x
     torch.testing.assert_close(method(x, context), x + s * mean + t * (x - mean), **EXACT)
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+@pytest.mark.parametrize("identity", [False, True])
+def test_gated_attention_multiplies_every_head_by_a_gate_of_the_token(
+    identity: bool, elementwise: bool
+) -> None:
+    torch.manual_seed(0)
+    x, (M, _) = torch.randn(2, N, 5).double(), matrices(LOWER)
+    method = osm.GatedAttention(C, H, 5, elementwise, identity).double()
+    found = method(M @ V, V, Context(tokens=x))
+    torch.testing.assert_close(found, M @ V if identity else found, **EXACT)
+    method.gate.weight.data = torch.randn_like(method.gate.weight)
+    gates = (x @ method.gate.weight.T).sigmoid() * (2 if identity else 1)
+    width = C if elementwise else 1
+    expected = [gates[..., None, h * width : (h + 1) * width] for h in range(H)]
+    expected = torch.cat(expected, dim=-2).transpose(1, 2) * (M @ V)
+    torch.testing.assert_close(method(M @ V, V, Context(tokens=x)), expected, **EXACT)
+    last = method((M @ V)[..., -2:, :], V, Context(tokens=x[:, -2:]))
+    torch.testing.assert_close(last, expected[..., -2:, :], **EXACT)
+    with pytest.raises(osm.InputError, match="^context.tokens: "):
+        method(M @ V, V)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@EVERY
+def test_re_attention_combines_the_maps_of_heads(name: str, training: bool) -> None:
+    """Hidden values get no weight, and neither they nor padding change the rest."""
+    context, seen = CONTEXTS[name]
+    context = Context(mask=seen)
+    M, _ = matrices(seen)
+    torch.manual_seed(0)
+    method = osm.ReAttention(H).double().train(training)
+    for parameter in (*method.parameters(), method.norm.running_mean):
+        parameter.data = torch.randn_like(parameter)
+    theta = torch.einsum("gh,bhij->bgij", method.theta.weight, M) + by_head(method.theta.bias)
+    pairs = (seen & seen.any(-2)[..., None]).expand(2, 1, N, N)
+    if training:
+        rows = theta.movedim(1, -1)[pairs[:, 0]]
+        mean, variance = rows.mean(0), rows.var(0, correction=0)
+    else:
+        mean, variance = method.norm.running_mean.clone(), method.norm.running_var.clone()
+    normed = (theta - by_head(mean)) / by_head(variance + 1e-5).sqrt()
+    expected = (normed * by_head(method.norm.weight) + by_head(method.norm.bias)) * pairs
+    torch.testing.assert_close(method.maps(M, context), expected, **EXACT)
+
+
+def test_re_attention_without_norm_starts_as_the_plain_attention() -> None:
+    for context, seen in CONTEXTS.values():
+        M, _ = matrices(seen)
+        method = osm.ReAttention(H, norm=False, identity=True).double()
+        torch.testing.assert_close(method.maps(M, Context(mask=context.mask)), M, **EXACT)
+    by_heads = Context(mask=torch.ones(2, H, N, N, dtype=torch.bool))
+    with pytest.raises(osm.InputError, match="^context.mask: "):
+        method.maps(M, by_heads)

@@ -262,10 +262,38 @@ def test_dropped_edges_leave_a_normalised_symmetric_graph() -> None:
     assert (share - 0.7).abs().max() < 0.12  # five standard deviations
 
 
-def test_evaluation_uses_all_edges() -> None:
-    model = network("drop_edge").train()
+@pytest.mark.parametrize("kind", ["drop_edge", "drop_node", "drop_message"])
+def test_evaluation_uses_the_whole_graph(kind: str) -> None:
+    model = network(kind, dropout=0.0).train()
     assert not torch.equal(model(), model())
     assert torch.equal(model.eval()(), network().eval()())
+
+
+@pytest.mark.parametrize("kind", ["drop_node", "drop_message"])
+def test_the_mean_over_seeds_is_the_plain_layer(kind: str) -> None:
+    """Nodes drop rows of V, messages entries of Ã_ij V_j; both may be with dropped edges."""
+    options = {"depth": 1, "dropout": 0.0, "seeds": range(2000), "sparse": False}
+    model = network(kind, **options, drop_edge=0.0).train()
+    for parameter in (*model.weights, *model.biases):
+        parameter.data = parameter.data[:1].expand_as(parameter).contiguous()
+    draws = model()
+    error = draws.std(dim=0) / len(draws) ** 0.5
+    assert ((draws.mean(dim=0) - model.eval()()[0]).abs() < 5 * error).all()
+
+
+def test_ones_as_messages_are_the_product() -> None:
+    _, edges = graph()
+    for kind in ("row", "symmetric"):
+        adjacency = Adjacency(edges, N, kind, seeds=2)
+        v = torch.randn(2, N, 3, generator=torch.Generator().manual_seed(0))
+        ones = torch.ones(2, adjacency.edges.shape[1], 3)
+        for own in (adjacency, adjacency.dropped(0.3, Seeds([0, 1], torch.device("cpu")))):
+            assert torch.allclose(own(v, ones), own(v), atol=1e-6)
+
+
+def test_input_features_may_keep_their_entries() -> None:
+    model = network("gcn", depth=1, drop_input=False).train()
+    assert torch.equal(model(), model.eval()())
 
 
 def test_dense_and_sparse_features_give_the_same_logits() -> None:

@@ -57,6 +57,8 @@ OPTIONS: dict[Callable, dict[str, list]] = {  # key -> values that are refused
         "adjacency": ["rw"],
         "init": ["xavier"],
         "drop_edge": [1.0],
+        "drop_node": [-0.1],
+        "drop_message": [1.0],
     },
     partial(gcn, "gcnii"): {"alpha": [1.5], "lam": [0]},
     partial(gcn, "jknet-max"): {"jumping": ["lstm"]},

@@ -24,9 +24,10 @@ SMALL = {  # the same classes, smaller
     "mobilenetv2": (on_images(49), {"weights": "none", "output_stride": 16, "dim": 16}),
     "bert_small": (on_sentences(12), {"dim": 16, "heads": 2, "ffn": 16, "vocabulary": 50}),
 }
-INSIDE = ("none", "attn_scale", "centered", "shaped_attention")
+INSIDE = ("none", "attn_scale", "centered", "gated_attention", "re_attention", "shaped_attention")
 INSTEAD = ("em", "em_gradient", "hem", "external", "external_multihead", "self_attention")
-REFUSED = {("gcn", name) for name in INSTEAD}  # a graph is its mixing
+OF_ATTENTION = ("gated_attention", "re_attention")
+REFUSED = {("gcn", name) for name in (*INSTEAD, *OF_ATTENTION)}  # a graph is its mixing
 CNNS = ("resnet18", "mobilenetv2")  # without a mixing to act inside
 REFUSED |= {(host, name) for host in CNNS for name in INSIDE if name != "none"}
 

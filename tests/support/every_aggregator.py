@@ -1,5 +1,6 @@
 """Every aggregator in configs/aggregator, small."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,7 +24,12 @@ def build(name: str) -> Aggregator:
 
 
 def apply(aggregator: Aggregator, x: torch.Tensor, context: Context) -> torch.Tensor:
-    """Its output; one inside the attention gets (11ᵀ/N + I) x / 2 as the mixed tokens."""
+    """Its output; one inside the attention gets (11ᵀ/N + I) x / 2 as the mixed tokens, and one
+    that changes the map that of x with itself, of one head."""
     if aggregator.site != "inside":
         return aggregator(x, context)
+    if aggregator.reads_maps:
+        maps = (x @ x.mT).softmax(dim=-1).unsqueeze(-3)
+        return (aggregator.maps(maps, Context()) @ x.unsqueeze(-3)).squeeze(-3)
+    context = replace(context, tokens=x)
     return aggregator((x.mean(dim=-2, keepdim=True) + x) / 2, x, context)

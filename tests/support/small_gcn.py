@@ -15,6 +15,9 @@ KINDS = {
     "jknet-cat": JKNet,
     "jknet-max": partial(JKNet, jumping="max"),
     "drop_edge": partial(GCN, drop_edge=0.5),
+    "drop_node": partial(GCN, drop_node=0.5),
+    "drop_message": partial(GCN, drop_message=0.5, drop_edge=0.2),
+    "gcnii-drops": partial(GCNII, drop_message=0.4, drop_node=0.2, drop_input=False),
     "symmetric": partial(GCN, drop_edge=0.5, adjacency="symmetric"),
 }
 

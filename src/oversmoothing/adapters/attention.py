@@ -9,7 +9,7 @@ do not change, and the attention stays fused.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
 from oversmoothing.adapters.calls import Current
-from oversmoothing.adapters.site import Placed, Site, as_leaf
+from oversmoothing.adapters.site import Placed, Site, as_leaf, input_of
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -50,13 +50,26 @@ class InsideAttention(SwappingSite):
 
     Attributes:
         first: keeps the values of the first layer; the stack of this layer, and its number there.
+        tokens: that the layer gets in the running call, if an aggregator reads them.
     """
 
     name = "inside"
     first: tuple[Current, str, int] | None = None
+    tokens: Tensor | None = None
 
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Intercepting)
+
+    def attach(self, module: nn.Module) -> None:
+        super().attach(module)
+        if self.reads_tokens:
+            self.handles.append(module.register_forward_pre_hook(_note_tokens, with_kwargs=True))
+
+    def product(self, *args: Any, **options: Any) -> Tensor:
+        """Computes fused attention, or forms the maps for aggregators that change them."""
+        if self.reads_maps:
+            return _formed(self, *args, **options)
+        return F.scaled_dot_product_attention(*args, **options)
 
     def before(self, v: Tensor) -> Tensor:
         """Returns the values to mix in place of v."""
@@ -75,20 +88,28 @@ class InsideAttention(SwappingSite):
         current, stack, layer = self.first
         return replace(context, first_values=current.first_values(v, f"{when} {stack}", layer))
 
-    def mix(self, mixed: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def mix(
+        self,
+        mixed: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        tokens: Tensor | None = None,
+    ) -> Tensor:
         """Applies the aggregators to attention that was computed with these arguments.
 
         Shapes: mixed (..., heads, N_q, C), v (..., heads or fewer, N, C) -> (..., heads, N_q, C).
         """
+        tokens, self.tokens = self.tokens if tokens is None else tokens, None
         if isinstance(mixed, Proxy):
-            return as_leaf(self, mixed, v, mask, causal)
+            return as_leaf(self, mixed, v, mask, causal, tokens)
         v = v.to(mixed.dtype)
         if v.shape[:-2] != mixed.shape[:-2]:
             v = v.repeat_interleave(mixed.shape[-3] // v.shape[-3], dim=-3)
         if self.current is not None:  # the groups encode the padding, so no mask is needed
-            context = replace(self.context, causal=causal)
+            context = replace(self.context, causal=causal, tokens=tokens)
             return self.act(mixed, v, context=self._with_first(context, v, "after"))
-        context = Context(self.context.prefix, mask=seen(mask), causal=causal)
+        context = Context(self.context.prefix, mask=seen(mask), causal=causal, tokens=tokens)
         return self(mixed, v, self._with_first(context, v, "after"))
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
@@ -196,7 +217,7 @@ class Intercepting(Swapped):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         calls: list[None] = []
-        with _Interception(self.inside, calls):
+        with Replacing(F.scaled_dot_product_attention, partial(_attend, self.inside, calls)):
             output = super().forward(*args, **kwargs)
         if not calls:
             raise InputError(
@@ -233,25 +254,28 @@ class Replaced(Swapped):
         return self.instead.act(x)
 
 
-class _Interception(TorchFunctionMode):
-    """Context in which fused attention applies the aggregators; counts its calls in a list."""
+class Replacing(TorchFunctionMode):
+    """A context in which a function of torch is replaced.
 
-    def __init__(self, inside: InsideAttention, calls: list[None]) -> None:
+    Args:
+        function: of torch.
+        by: called in its place, outside this context.
+    """
+
+    def __init__(self, function: Callable, by: Callable) -> None:
         super().__init__()
-        self.inside, self.calls = inside, calls
+        self.function, self.by = function, by
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func is not F.scaled_dot_product_attention:
-            return func(*args, **kwargs)
-        self.calls.append(None)
-        return _attend(self.inside, *args, **kwargs)
+        called = self.by if function is self.function else function
+        return called(*args, **(kwargs or {}))
 
 
 def _attend(
     inside: InsideAttention,
+    calls: list[None],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -260,11 +284,49 @@ def _attend(
     is_causal: bool = False,
     **options: Any,
 ) -> Tensor:
+    """Computes attention with the aggregators; adds an entry to ``calls``."""
+    calls.append(None)
     value = inside.before(value)
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, **options
-    )
+    mixed = inside.product(query, key, value, attn_mask, dropout_p, is_causal, **options)
     return inside.mix(mixed, value, attn_mask, is_causal)
+
+
+def _formed(
+    inside: InsideAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: Any,
+) -> Tensor:
+    """Computes softmax(Q Kᵀ · scale) V as two products; aggregators change the first."""
+    if isinstance(query, Proxy):
+        raise InputError("model: torch.fx cannot trace methods that change maps; use torch.export")
+    H, N_q, C = query.shape[-3:]
+    key, value = (x.repeat_interleave(H // x.shape[-3], dim=-3) for x in (key, value))
+    scores = query * (C**-0.5 if scale is None else scale) @ key.mT
+    mask = seen(attn_mask)
+    if is_causal:
+        mask = torch.ones(N_q, key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if mask is not None:
+        added = attn_mask is not None and attn_mask.dtype != torch.bool
+        scores = scores + attn_mask if added else scores.masked_fill(~mask, -torch.inf)
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    maps = F.dropout(scores.softmax(dim=-1, dtype=precise).to(value.dtype), dropout_p)
+    context = replace(inside.context, mask=mask)
+    for aggregator in inside:
+        maps = aggregator.maps(maps, context) if aggregator.reads_maps else maps
+    return maps @ value
+
+
+def _note_tokens(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Keeps the tokens that an attention gets until its aggregators have read them."""
+    x = input_of(args, kwargs)
+    batch_first = getattr(module, "batch_first", True) is not False
+    module.inside.tokens = x if batch_first else x.transpose(0, 1)
 
 
 def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Current) -> None:

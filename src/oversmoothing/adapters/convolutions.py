@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Site
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")  # arguments with one entry for each edge
+BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
+
+
+_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 class AfterConvolution(AfterModule):
@@ -74,19 +79,100 @@ def _fewer_edges(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, d
     if not module.training:
         return args, kwargs
     given = dict(zip(site.names, args)) | kwargs
-    edges = given.get("edge_index")
-    plain = isinstance(edges, Tensor) and edges.layout == torch.strided
-    if not plain or getattr(module, "cached", False):
-        raise InputError(
-            f"model: {type(module).__name__} keeps its graph, or gets no edge_index (2, E), so "
-            "drop_edge cannot act; build it without cached=True, and give edge_index as a tensor"
-        )
+    edges = _plain_edges(module, given)
     for draw in site:
         kept = site.current.drawn(edges, draw)
         of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
         given |= {name: value[kept] for name, value in of_edges.items()}
         given["edge_index"] = edges[:, kept]
     return (), given
+
+
+def _plain_edges(module: nn.Module, given: dict[str, Any]) -> Tensor:
+    """Returns the edges (2, E) that a convolution gets."""
+    edges = given.get("edge_index")
+    plain = isinstance(edges, Tensor) and edges.layout == torch.strided
+    if not plain or any(getattr(part, "cached", False) for part in module.modules()):
+        raise InputError(
+            f"model: {type(module).__name__} keeps its graph, or gets no edge_index (2, E), so "
+            "methods that drop a part of it cannot act; build it without cached=True, and give "
+            "edge_index as a tensor"
+        )
+    return edges
+
+
+class MessagesOfConvolution(Site):
+    """Acts on the messages of a convolution in training, one for each edge."""
+
+    name = "messages"
+
+    def connect(self, module: nn.Module) -> None:
+        self.names = list(signature(module.forward).parameters)
+        self.handles = [
+            module.register_forward_pre_hook(_require_messages, with_kwargs=True),
+            module.register_message_forward_hook(_fewer_messages),
+        ]
+
+
+def _require_messages(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Checks that torch-geometric computes messages one by one, and calls hooks on them."""
+    if not module.training:
+        return
+    edges = _plain_edges(module, dict(zip(module.messages.names, args)) | kwargs)
+    if torch.compiler.is_compiling() or hasattr(edges, "is_sorted_by_col"):
+        raise InputError(
+            f"model: {type(module).__name__} computes no messages that could be dropped under "
+            "torch.compile or with an EdgeIndex; train without, or give edge_index as a tensor"
+        )
+
+
+def _fewer_messages(module: nn.Module, args: tuple, messages: Tensor) -> Tensor:
+    for drop in module.messages if module.training else ():
+        messages = drop(messages)
+    return messages
+
+
+class GraphOfModel(Site):
+    """Gives a model a graph with more nodes, and returns the outputs of the given ones."""
+
+    name = "graph"
+
+    def connect(self, module: nn.Module) -> None:
+        self.names, self.sizes = list(signature(module.forward).parameters), (0, 0)
+        self.handles = [
+            module.register_forward_pre_hook(_more_nodes, with_kwargs=True),
+            module.register_forward_hook(_given_nodes),
+        ]
+
+
+def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    site, given = module.graph, dict(zip(module.graph.names, args)) | kwargs
+    if not isinstance(given.get("x"), Tensor):
+        raise InputError(
+            f"model: {type(module).__name__} is not called with x (N, C) and edge_index (2, E), so "
+            "half_hop cannot act; call it with these, or call oversmoothing.HalfHop on your data"
+        )
+    N = len(given["x"])
+    for upsample in site:
+        new = upsample(given["x"], _plain_edges(module, given))
+        of_edges = {n: v for n in OF_EDGES if isinstance(v := given.get(n), Tensor)}
+        of_nodes = {n: v for n in BATCH if isinstance(v := given.get(n), Tensor)}
+        given |= {name: value[new.edges] for name, value in of_edges.items()}
+        given |= {name: value[new.nodes] for name, value in of_nodes.items()}
+        given |= {"x": new.x, "edge_index": new.edge_index}
+    site.sizes = N, len(given["x"])
+    return (), given
+
+
+def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
+    N, every = module.graph.sizes
+    if not isinstance(output, Tensor) or output.shape[-2] != every:
+        got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise InputError(
+            f"model: expected one output for each of {every} nodes, got {got}; slow nodes can only "
+            "be taken out of outputs (N, C)"
+        )
+    return output[..., :N, :]
 
 
 def with_edges(
@@ -100,9 +186,27 @@ def with_edges(
             f"model: {type(conv).__name__} has no argument edge_index, which the aggregator reads; "
             "choose another aggregator"
         )
+    return replace(context, edges=_with_loops(conv, edge_index, num_nodes), num_nodes=num_nodes)
+
+
+def _with_loops(conv: nn.Module, edge_index: Any, num_nodes: int) -> Tensor:
+    """Returns the entries of M and self-loops, as one tensor as long as ``edge_index`` lives.
+
+    So what is found about a graph is found once (``neighbours_of``).
+    """
+    keeps = isinstance(edge_index, Tensor) and not torch.compiler.is_compiling()
+    key: tuple = ()
+    if keeps:
+        version = 0 if edge_index.is_inference() else edge_index._version
+        key = conv.flow, num_nodes, version
+        if (known := _entries.get(edge_index)) is not None and known[0] == key:
+            return known[1]
     edges = entries_of(conv, edge_index)
     loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
-    return replace(context, edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
+    edges = torch.cat([edges, loops], dim=1)
+    if keeps:
+        _entries[edge_index] = key, edges
+    return edges
 
 
 def entries_of(conv: nn.Module, edge_index: Any) -> Tensor:

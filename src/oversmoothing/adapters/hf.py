@@ -9,15 +9,17 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from oversmoothing.adapters.attention import InsideAttention, in_windows
+from oversmoothing.adapters.attention import InsideAttention, Replacing, in_windows
 from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, windows
 from oversmoothing.adapters.calls import (
     Capture,
@@ -28,8 +30,8 @@ from oversmoothing.adapters.calls import (
     of_text,
 )
 from oversmoothing.adapters.prefix import prefix_of
-from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, channels, width
-from oversmoothing.adapters.sites import VALUES, Sites, scale_branches
+from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, Site, channels, width
+from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -76,7 +78,7 @@ class InsideFunction(InsideAttention):
 
     def detach(self, module: nn.Module) -> None:
         module.config = self.config
-        delattr(module, self.name)
+        Site.detach(self, module)
 
     def attend(
         self,
@@ -105,7 +107,8 @@ class InsideFunction(InsideAttention):
                 "function, where aggregators cannot act; choose one that acts after the attention"
             )
         function, value = _function(module, name), self.before(value)
-        mixed, weights = function(module, query, key, value, attention_mask, **options)
+        with self._forming(name):
+            mixed, weights = function(module, query, key, value, attention_mask, **options)
         if name not in FUNCTIONS:  # its padding is that of the model's arguments
             mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
             return mixed.transpose(1, 2).contiguous(), weights
@@ -117,6 +120,17 @@ class InsideFunction(InsideAttention):
             value = value[:, :, :N_q]
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
+
+    def _forming(self, name: str) -> AbstractContextManager:
+        """Returns a context in which an attention function forms its maps if they are read."""
+        if not self.reads_maps:
+            return nullcontext()
+        if name != "sdpa":
+            raise InputError(
+                f"model: attention function {name} does not show its maps to re-attention; call "
+                "model.set_attn_implementation('sdpa')"
+            )
+        return Replacing(F.scaled_dot_product_attention, self.product)
 
     def _require_known(
         self, module: nn.Module, name: str, num_tokens: int, options: dict[str, Any]
@@ -202,7 +216,7 @@ def place(asked: Asked) -> list[Placed]:
             factories,
             dim,
             type(model).__name__,
-            ("inside", "after", *([] if windows(block) else [VALUES])),
+            ("inside", "after", *([] if windows(block) else [VALUES, SHOWN])),
         )
         is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
@@ -210,7 +224,8 @@ def place(asked: Asked) -> list[Placed]:
             placed.append(in_windows(block, sites.build("inside", dim or width(block)), context))
         elif sites.has("inside"):
             for attention in _checked(attentions, name, choice):
-                inside = sites.build("inside", _head_channels(attention), heads=_heads(attention))
+                sizes = {"heads": _heads(attention), "channels": width(block)}
+                inside = sites.build("inside", _head_channels(attention), **sizes)
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
                 site = InsideFunction(inside, context, None if masked and known else current)

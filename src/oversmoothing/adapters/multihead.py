@@ -15,7 +15,7 @@ from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import Placed
-from oversmoothing.adapters.sites import VALUES, Factory, Sites, kind_of
+from oversmoothing.adapters.sites import SHOWN, VALUES, Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -49,7 +49,7 @@ class Multihead(Swapped):
         mask = _merged(attn_mask, key_padding_mask, q)
         dropout = self.dropout if self.training else 0.0
         v = self.inside.before(v)
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+        mixed = self.inside.product(q, k, v, mask, dropout)
         mixed = self.inside.mix(mixed, v, mask, causal=False)
         out = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return out if self.batch_first else out.transpose(0, 1), weights
@@ -134,8 +134,10 @@ def place(asked: Asked) -> list[Placed]:
                     "add_zero_attn), which is no token of the input; build it without"
                 )
             _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))
-            sites = Sites(factories, attention.embed_dim, type(block).__name__, ("inside", VALUES))
-            inside = sites.build("inside", attention.head_dim, heads=attention.num_heads)
+            offered = ("inside", VALUES, SHOWN)
+            sites = Sites(factories, attention.embed_dim, type(block).__name__, offered)
+            sizes = {"heads": attention.num_heads, "channels": attention.embed_dim}
+            inside = sites.build("inside", attention.head_dim, **sizes)
             context = Context(prefix=prefix_of(model, name))
             placed.append(Placed(attention, InsideMultihead(inside, context)))
     return placed

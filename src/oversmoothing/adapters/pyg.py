@@ -19,21 +19,23 @@ from oversmoothing.adapters.attention import Swapped, subclass
 from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Capture, Current, Graphs
 from oversmoothing.adapters.convolutions import (
+    BATCH,
     AfterConvolution,
     BeforeConvolution,
     EdgesOfConvolution,
+    GraphOfModel,
+    MessagesOfConvolution,
     entries_of,
     with_edges,
 )
-from oversmoothing.adapters.site import Placed, Site, channels
+from oversmoothing.adapters.site import BeforeModule, Placed, Site, channels
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
-from oversmoothing.aggregators.base import Context, wants_dim
+from oversmoothing.aggregators.base import Context, make, wants_dim
 from oversmoothing.errors import InputError
 
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
-BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
 ADDS_INPUTS = False  # whether blocks add their input to their output
-OFFERED = ("inside", "after", "before", "edges")
+OFFERED = ("inside", "after", "before", "edges", "messages", "graph")
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
 
 
@@ -222,6 +224,12 @@ def place(asked: Asked) -> list[Placed]:
             alike = before.count(before[-1]) if block is last else 0
             at = AtConvolution(type(model).__name__, current, acts_after, alike, layer)
             placed += [Placed(conv, site) for site in _at(conv, factories, at)]
+    if upsample := Sites(factories, 0, type(model).__name__, OFFERED).build("graph", 0):
+        if choice.named:
+            raise InputError(
+                "blocks: half_hop changes the graph of the whole model; leave them out"
+            )
+        placed.append(Placed(model, GraphOfModel(upsample)))
     return placed if any(len(place.site) for place in placed) else []
 
 
@@ -256,13 +264,22 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
     if sites.has("after") and at.acts_after:
         context = Context(layer=at.layer)
         found.append(AfterConvolution(sites.build("after", out), context, current, dim=out))
-    if sites.has("before"):  # the last one combines what the others only note
-        sizes = {"channels": _width(conv), "layers": at.alike}
-        combining = sites.build("before", 0, **sizes) if at.alike else []
-        found.append(BeforeConvolution(combining, current=current))
+    if sites.has("before"):
+        found.append(_before(conv, sites.factories["before"], at))
     if sites.has("edges"):
         found.append(EdgesOfConvolution(sites.build("edges", 0), current=current))
+    if sites.has("messages"):
+        found.append(MessagesOfConvolution(sites.build("messages", 0)))
     return found
+
+
+def _before(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> Site:
+    """Builds the site before a convolution; inputs of several are noted, the last combines them."""
+    noting = [factory for factory in factories if kind_of(factory, 0).reads_inputs]
+    acting = [factory for factory in factories if at.alike or factory not in noting]
+    sizes = {"channels": _width(conv), "layers": at.alike}
+    kind = BeforeConvolution if noting else BeforeModule
+    return kind([make(factory, 0, **sizes) for factory in acting], current=at.current)
 
 
 def keeps_channels(conv: nn.Module) -> bool:

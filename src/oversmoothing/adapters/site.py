@@ -38,6 +38,8 @@ class Site(Chain):
         keeps_call: whether ``current`` is kept in any case.
         reads_inputs: whether an aggregator reads the inputs of the layers.
         reads_values: whether an aggregator reads the values of the first layer.
+        reads_tokens: whether an aggregator reads the tokens that the layer gets.
+        reads_maps: whether an aggregator changes the maps of an attention.
     """
 
     name: ClassVar[str]
@@ -53,6 +55,8 @@ class Site(Chain):
         self.tokenwise = all(getattr(aggregator, "tokenwise", False) for aggregator in aggregators)
         self.reads_inputs = any(aggregator.reads_inputs for aggregator in aggregators)
         self.reads_values = any(aggregator.reads_values for aggregator in aggregators)
+        self.reads_tokens = any(aggregator.reads_tokens for aggregator in aggregators)
+        self.reads_maps = any(aggregator.reads_maps for aggregator in aggregators)
         kept = self.keeps_call or self.reads_inputs or not self.tokenwise
         self.context, self.current = context, current if kept else None
         self.handles: list[RemovableHandle] = []
@@ -88,11 +92,14 @@ class Site(Chain):
         groups = self.current.groups if grouped else None
         if groups is None:
             return self(*tensors, context)
-        if not any(aggregator.of_batch for aggregator in self):
+        if not (self.reads_tokens or any(aggregator.of_batch for aggregator in self)):
             return groups.apply(self, *tensors, context=context)
         x, *values = tensors
         for aggregator in self:
-            x = checked(aggregator, x, groups.apply(aggregator, x, *values, context=context))
+            if aggregator.reads_tokens:  # of which groups know nothing
+                x = aggregator(x, *values, context)
+            else:
+                x = checked(aggregator, x, groups.apply(aggregator, x, *values, context=context))
         return x
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
@@ -183,7 +190,7 @@ def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
     return (x, *rest) if type(output) is tuple else x
 
 
-def input_of(args: tuple, kwargs: dict, num_tokens: int) -> Tensor:
+def input_of(args: tuple, kwargs: dict, num_tokens: int | None = None) -> Tensor:
     """Returns the tokens that a module gets; of a bipartite graph, those of the targets."""
     x = args[0] if args else kwargs.get("x", next(iter(kwargs.values())))
     if not isinstance(x, tuple | list):

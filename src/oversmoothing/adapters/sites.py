@@ -21,8 +21,10 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
 
 SITES = ("inside", "instead", "after")  # of a network, in the order in which they act
-EVERY = (*SITES, "before", "edges")
+EVERY = (*SITES, "before", "edges", "messages", "graph")
+WHERE = {"instead": "instead of", "edges": "on the edges of", "messages": "on the messages of"}
 VALUES = "values"  # offered by networks that keep the values of their first layer
+SHOWN = "shown"  # offered by networks that show the tokens and the maps of an attention
 Factory = Callable[..., Aggregator]
 
 
@@ -114,9 +116,9 @@ def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
             f"aggregator {kind.__name__} needs the values of the first layer, which {host} does "
             "not keep; put it into a model of timm or transformers with oversmoothing.apply"
         )
-    if kind.site not in offered:
-        where = "instead of" if kind.site == "instead" else kind.site
-        where = "on the edges of" if kind.site == "edges" else where
+    hidden = (kind.reads_tokens or kind.reads_maps) and SHOWN not in offered
+    if kind.site not in offered or hidden:
+        where = "on the attention in" if hidden else WHERE.get(kind.site, kind.site)
         raise InputError(
             f"aggregator {kind.__name__} acts {where} the mixing, and {host} offers "
             f"only: {', '.join(own for own in EVERY if own in offered)}; choose an aggregator of "

@@ -16,7 +16,7 @@ from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
-from oversmoothing.adapters.sites import SITES, VALUES, Factory, Sites, scale_branches
+from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Factory, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
@@ -65,7 +65,7 @@ def place(asked: Asked) -> list[Placed]:
     groups = current if _pads(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        offered = SITES if windows(block) else (*SITES, VALUES)
+        offered = SITES if windows(block) else (*SITES, VALUES, SHOWN)
         sites = Sites(factories, _channels(name, block), type(model).__name__, offered)
         at = At(Context(prefix=prefix_of(model, name)), groups)
         placed += _in_block(name, block, sites, at, where)
@@ -181,6 +181,7 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Plac
     if sites.has("instead"):
         site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), *at)
     else:
-        channels = attn.proj.in_features // attn.num_heads
-        site = InsideAttention(sites.build("inside", channels, heads=attn.num_heads), at.context)
+        dim, sizes = attn.proj.in_features // attn.num_heads, {"heads": attn.num_heads}
+        inside = sites.build("inside", dim, **sizes, channels=attn.proj.out_features)
+        site = InsideAttention(inside, at.context)
     return [Placed(attn, site)]

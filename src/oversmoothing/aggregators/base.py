@@ -66,6 +66,8 @@ class Context:
         layer: number of the layer among those with this aggregator, from 1.
         first_values: of the first of the attention layers with this aggregator, of the shape of V;
             None if this is the first, or if no aggregator reads them.
+        tokens: that the attention layer gets, (..., N_q, C of the network); None if no aggregator
+            reads them.
     """
 
     prefix: int = 0
@@ -78,6 +80,7 @@ class Context:
     outputs: tuple[Tensor, ...] = ()
     layer: int = 1
     first_values: Tensor | None = None
+    tokens: Tensor | None = None
 
     @cached_property
     def neighbours(self) -> Neighbours | None:
@@ -98,7 +101,8 @@ class Aggregator(nn.Module):
 
     Attributes:
         site: ``inside``, ``after`` or ``instead``; of what only ``oversmoothing.apply`` places,
-            also ``before`` (the tokens that a layer gets) and ``edges`` (those of a graph).
+            also ``before`` (the tokens that a layer gets), ``edges`` and ``messages`` (those of a
+            convolution) and ``graph`` (that of a whole model).
         can_be_causal: whether the output for a token depends on no token that ``Context.causal``
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
@@ -107,6 +111,8 @@ class Aggregator(nn.Module):
             in layers that keep the number of channels.
         reads_values: whether it reads ``Context.first_values``, or changes the values before they
             are mixed; see ``Inside.values``.
+        reads_tokens: whether it reads ``Context.tokens``.
+        reads_maps: whether it changes M itself, which is then formed; see ``Inside.maps``.
         of_branches: whether it acts on a branch before its residual sum, and nowhere else.
         reads_mask: whether ``forward`` supports a padding mask: a ``Context.mask`` (..., 1, N),
             which hides the same tokens from all. If not, sentences are grouped by length and
@@ -124,6 +130,8 @@ class Aggregator(nn.Module):
     reads_edges: ClassVar[bool] = True
     reads_inputs: ClassVar[bool] = False
     reads_values: ClassVar[bool] = False
+    reads_tokens: ClassVar[bool] = False
+    reads_maps: ClassVar[bool] = False
     of_branches: ClassVar[bool] = False
     reads_mask: bool = False
     tokenwise: ClassVar[bool] = False
@@ -172,6 +180,13 @@ class Inside(Aggregator):
         Shapes: v (..., N, C) -> (..., N, C).
         """
         return v
+
+    def maps(self, m: Tensor, context: Context = PLAIN) -> Tensor:
+        """Returns the matrices to mix by in place of M, if ``reads_maps``; by default M.
+
+        Shapes: m (..., H, N_q, N) -> (..., H, N_q, N).
+        """
+        return m
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         """Returns the tensor that replaces ``mixed``.

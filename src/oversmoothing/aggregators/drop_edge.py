@@ -12,7 +12,29 @@ from oversmoothing.errors import InputError
 _FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
 
 
-class DropEdge(Aggregator):
+class Dropping(Aggregator):
+    """Base of methods that leave out a random part of a graph in training.
+
+    Args:
+        rate: of what is left out.
+
+    Raises:
+        InputError: the rate is not at least 0 and below 1.
+    """
+
+    can_be_causal: ClassVar[bool] = True
+    reads_edges: ClassVar[bool] = False
+    tokenwise: ClassVar[bool] = True
+    draws = True
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0 <= number(rate) < 1:
+            raise InputError(f"aggregator.rate: expected at least 0 and below 1, got {rate!r}")
+        self.rate = rate
+
+
+class DropEdge(Dropping):
     """Draws in training which edges to keep; all layers have the same ones. Self-loops stay.
 
     Args:
@@ -25,16 +47,9 @@ class DropEdge(Aggregator):
     """
 
     site = "edges"
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    tokenwise: ClassVar[bool] = True
-    draws = True
 
     def __init__(self, rate: float = 0.3) -> None:
-        super().__init__()
-        if not 0 <= number(rate) < 1:
-            raise InputError(f"aggregator.rate: expected at least 0 and below 1, got {rate!r}")
-        self.rate = rate
+        super().__init__(rate)
 
     def forward(self, edge_index: Tensor) -> Tensor:
         return drop_edges(edge_index, self.rate)

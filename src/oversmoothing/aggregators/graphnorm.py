@@ -44,6 +44,10 @@ class GraphNorm(After):
         mask, precise = padding(context), x.to(torch.promote_types(x.dtype, torch.float32))
         with torch.autocast(x.device.type, enabled=False):
             centered = precise - self.mean_scale * mean_of_tokens(precise, mask)
-            variance = mean_of_tokens(centered.square(), mask)
-            scaled = self.weight * centered * (variance + self.eps).rsqrt() + self.bias
+            scaled = self.scaled(centered, mask)
         return scaled.to(torch.promote_types(x.dtype, self.weight.dtype))
+
+    def scaled(self, centered: Tensor, mask: Tensor | None) -> Tensor:
+        """Divides each channel by its root mean square, then applies w and b."""
+        variance = mean_of_tokens(centered.square(), mask)
+        return self.weight * centered * (variance + self.eps).rsqrt() + self.bias

@@ -19,7 +19,7 @@ from oversmoothing.adapters import blocks
 from oversmoothing.adapters.blocks import LayerPlaces
 from oversmoothing.adapters.calls import Current, sentences
 from oversmoothing.adapters.site import AfterModule, BeforeModule
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import SHOWN, SITES, Factory, Sites
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError, install
 from oversmoothing.lab.backbones import pretrained
@@ -120,7 +120,7 @@ class BERT(Configured):
         )
         load(self.network, own.name, own.weights, own.sha256, own.depth)
         self.padding = Padding(own.mask_padding)
-        sites = Sites(aggregators, own.dim, "backbone bert")
+        sites = Sites(aggregators, own.dim, "backbone bert", (*SITES, SHOWN))
         for layer in self._layers():
             equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
 
@@ -326,7 +326,7 @@ def equip(
     dim = attention.query.in_features
     if sites.has("inside"):
         heads = attention.num_attention_heads
-        inside = sites.build("inside", dim // heads, heads=heads)
+        inside = sites.build("inside", dim // heads, heads=heads, channels=dim)
         InsideFunction(inside, context, padding).attach(attention)
     if sites.has("instead"):
         InsteadOfFunction(sites.build("instead", dim), context, padding).attach(attention)

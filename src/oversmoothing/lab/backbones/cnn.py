@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oversmoothing import distributed
+from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.checks import check_choice
@@ -24,7 +25,6 @@ from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.options import (
     MEAN,
     STD,
-    Replacing,
     check_positive,
     in_bf16_on_cpu,
     per_channel,

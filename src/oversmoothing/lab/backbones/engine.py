@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.checks import above, require
-from oversmoothing.lab.backbones.options import Configured, GraphOptions
+from oversmoothing.lab.backbones.options import Configured, GraphOptions, check_rate
 from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
 
@@ -56,7 +56,9 @@ class Engine(Configured):
             ``orthogonal``: σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU
             layers without mixing keep the size of features (He et al., 2015); mixing needs more,
             and random GCNs do not oversmooth above some σ² (Epping et al., NeurIPS 2024,
-            arXiv:2406.02269).
+            arXiv:2406.02269). ``drop_node`` and ``drop_message``: shares of the nodes, and of the
+            entries of the messages of Ã, that every layer drops in training; the rest is scaled up
+            (``DropNode``, ``DropMessage``). ``drop_input``: dropout of the input features, too.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.
@@ -68,10 +70,15 @@ class Engine(Configured):
     class Options(GraphOptions):
         init: Literal["uniform", "glorot", "normal", "orthogonal"] = "uniform"
         variance: float = 2.0
+        drop_node: float = 0.0
+        drop_message: float = 0.0
+        drop_input: bool = True
 
         def __post_init__(self) -> None:
             super().__post_init__()
             require("backbone", **above(0, variance=self.variance))
+            check_rate("drop_node", self.drop_node)
+            check_rate("drop_message", self.drop_message)
 
     uncompiled = ("draw_ahead",)  # generators cannot be compiled
     bias = True  # of the convolutions; linear layers always have one
@@ -105,7 +112,7 @@ class Engine(Configured):
         maps, dense, linear = layers
         share, plain_last = self.options.share_aggregators, not dense
         self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
-        widths = [c_out for _, c_out in maps]
+        self.widths = widths = [c_out for _, c_out in maps]
         of_layers = _of_layers(factories, widths, plain_last)
         drawn = [
             _Drawn(
@@ -170,24 +177,43 @@ class Engine(Configured):
         """
         N, F = self.shape
         read.remove(F)
-        return [self.features.drawn, *((N, channels) for channels in read)]
+        first = [self.features.drawn] if self.options.drop_input else []
+        return [*first, *((N, channels) for channels in read)]
 
     def renew(self) -> None:
-        """Drops edges for one training step; evaluation uses all of them."""
+        """Drops parts of the graph for one training step; evaluation uses all of them."""
         if torch.compiler.is_compiling():
             self.draw_ahead()
         else:
-            self._drop_edges()
+            self._drop()
 
     def draw_ahead(self) -> None:
         """Draws all random numbers of a step before its compiled part."""
-        self._drop_edges()
+        self._drop()
         masks = [] if self.rate is None else self.masks
         self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
 
-    def _drop_edges(self) -> None:
-        rate = self.options.drop_edge if self.training else 0.0
-        self.mix = self.adjacency.dropped(rate, self.seeds) if rate else self.adjacency
+    def _drop(self) -> None:
+        (N, _), E, options = self.shape, self.adjacency.edges.shape[1], self.options
+        edge, node, message = (
+            rate if self.training else 0.0
+            for rate in (options.drop_edge, options.drop_node, options.drop_message)
+        )
+        self.mix = self.adjacency.dropped(edge, self.seeds) if edge else self.adjacency
+        self.nodes = [self.seeds.keep((N, 1), node) for _ in self.widths] if node else []
+        kept = [self.seeds.keep((E, width), message) for width in self.widths] if message else []
+        self.messages = kept
+
+    def read(self, weight: Tensor) -> Tensor:
+        """Computes dropout(x) @ weight. Shapes: weight (S, F, C) -> (S, N, C)."""
+        rate = self.rate if self.options.drop_input else None
+        return self.features.matmul(weight, rate, self.seeds)
+
+    def mixed(self, v: Tensor, layer: int) -> Tensor:
+        """Computes inside(Ã v, v) of a layer, without the nodes and messages of this step."""
+        v = v * self.nodes[layer] if self.nodes else v
+        mixed = self.mix(v, self.messages[layer]) if self.messages else self.mix(v)
+        return self.at("inside", layer, mixed, v)
 
     def times(self, h: Tensor, weight: Tensor) -> Tensor:
         """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""

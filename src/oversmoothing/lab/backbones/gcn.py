@@ -23,14 +23,11 @@ class Convolutions(Engine):
         weight, bias = self.weights[layer], self.biases[layer]
         if self.linear:  # one product, and one dropout, for both
             weight = torch.cat([weight, self.linear[layer]], dim=-1)
-        if h is None:
-            v = self.features.matmul(weight, self.rate, self.seeds)
-        else:
-            v = self.times(h, weight)
+        v = self.read(weight) if h is None else self.times(h, weight)
         if self.linear:
             v, own = (part.contiguous() for part in v.chunk(2, dim=-1))
             bias = bias + own
-        return self.at("inside", layer, self.mix(v), v) + bias
+        return self.mixed(v, layer) + bias
 
 
 class GCN(Convolutions):
@@ -161,8 +158,7 @@ class GCNII(Engine):
         """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         self.renew()
         first, last = self.dense
-        read = self.features.matmul(first.weight, self.rate, self.seeds)
-        h = h_0 = (read + first.bias).relu()
+        h = h_0 = (self.read(first.weight) + first.bias).relu()
         for layer in range(self.options.depth):
             h = self.at("after", layer, self._convolve(h, h_0, layer)).relu()
             if hidden is not None:
@@ -172,7 +168,6 @@ class GCNII(Engine):
     def _convolve(self, h: Tensor, h_0: Tensor, layer: int) -> Tensor:
         alpha, beta = self.options.alpha, self.options.lam / (layer + 1) + 1
         beta = beta.log() if torch.is_tensor(beta) else math.log(beta)
-        v = self.seeds.dropout(h, self.rate)
-        mixed = self.at("inside", layer, self.mix(v), v)
+        mixed = self.mixed(self.seeds.dropout(h, self.rate), layer)
         support = (1 - alpha) * mixed + alpha * h_0
         return (1 - beta) * support + beta * (support @ self.weights[layer])

@@ -1,13 +1,11 @@
 """Options that several backbones have; a value out of range raises InputError."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import ClassVar, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from oversmoothing.checks import at_least, check_choice, require
 from oversmoothing.errors import InputError
@@ -64,25 +62,6 @@ class GraphOptions:
             if get_origin(field.type) is Literal:
                 value = getattr(self, field.name)
                 check_choice(f"backbone.{field.name}", value, get_args(field.type))
-
-
-class Replacing(TorchFunctionMode):
-    """A context in which a function of torch is replaced.
-
-    Args:
-        function: of torch.
-        by: called in its place, outside this context.
-    """
-
-    def __init__(self, function: Callable, by: Callable) -> None:
-        super().__init__()
-        self.function, self.by = function, by
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        called = self.by if function is self.function else function
-        return called(*args, **(kwargs or {}))
 
 
 def in_bf16_on_cpu(device: torch.device) -> bool:

@@ -177,11 +177,14 @@ class Adjacency:
         self.edges, self.weights = _with_self_loops(edges, num_nodes, weights)
         self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes), seeds)
         values = normalised(self.edges, self.weights, num_nodes, kind)
-        self.product = self.matrix.prepared(values)
+        self.values, self.product = values, self.matrix.prepared(values)
         self.context = self._context(values)
 
-    def __call__(self, v: Tensor) -> Tensor:
-        return self.product(v)
+    def __call__(self, v: Tensor, messages: Tensor | None = None) -> Tensor:
+        """Computes Ã v; with factors of the messages (S, E, C), edge by edge."""
+        if messages is None:
+            return self.product(v)
+        return _by_message(self.edges, self.values, v, messages)
 
     def dropped(self, rate: float, seeds: Seeds) -> "Dropped":
         """Draws a graph with fewer edges for each seed; self-loops stay."""
@@ -191,8 +194,9 @@ class Adjacency:
         values = [normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
         contexts = [self._context(own) for own in values]
         row_sum = torch.stack([context.row_sum for context in contexts])
-        product = self.matrix.prepared(torch.stack(values))
-        return Dropped(product, replace(self.context, row_sum=row_sum))
+        values = torch.stack(values)
+        product = self.matrix.prepared(values)
+        return Dropped(product, replace(self.context, row_sum=row_sum), values)
 
     @cached_property
     def _pairs(self) -> tuple[Tensor, int]:
@@ -213,15 +217,26 @@ class Dropped(NamedTuple):
         product: multiplies by the matrix of each seed.
         context: for aggregators; ``row_sum`` (S, N, 1) is that of the remaining edges, and
             ``edges`` are those of the whole graph.
+        values: the entries, (S, E).
 
     Shapes: v (S, N, C) -> (S, N, C).
     """
 
     product: Callable[[Tensor], Tensor]
     context: Context
+    values: Tensor
 
-    def __call__(self, v: Tensor) -> Tensor:
-        return self.product(v)
+    def __call__(self, v: Tensor, messages: Tensor | None = None) -> Tensor:
+        """As that of ``Adjacency``."""
+        if messages is None:
+            return self.product(v)
+        return _by_message(self.context.edges, self.values, v, messages)
+
+
+def _by_message(edges: Tensor, values: Tensor, v: Tensor, messages: Tensor) -> Tensor:
+    rows, columns = edges
+    sent = v[:, columns] * (values[..., None] * messages)
+    return sent.new_zeros(v.shape).index_add(1, rows, sent).to(v.dtype)
 
 
 def _with_self_loops(

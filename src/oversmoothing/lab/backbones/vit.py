@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.blocks import block_index, chosen
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.adapters.timm import NORMS
@@ -22,7 +23,6 @@ from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.options import (
     MEAN,
     STD,
-    Replacing,
     check_positive,
     check_rate,
     per_channel,

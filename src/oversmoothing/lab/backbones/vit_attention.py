@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
+from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, Replacing
 from oversmoothing.adapters.site import AfterModule
-from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
+from oversmoothing.adapters.sites import SHOWN, SITES, Chain, Factory, Sites
 from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.lab.backbones.options import Replacing, in_bf16_on_cpu
+from oversmoothing.lab.backbones.options import in_bf16_on_cpu
 
 if TYPE_CHECKING:
     from timm.layers.attention import Attention
@@ -52,7 +52,7 @@ def equip(
         InputError: aggregators that exclude each other.
     """
     dim = network.embed_dim
-    sites = Sites(factories, dim, "backbone vit")
+    sites = Sites(factories, dim, "backbone vit", (*SITES, SHOWN))
     if after != "branch":
         sites.build("instead", dim)  # unused, but keeps the random numbers of earlier versions
     here = SITES if after == "branch" else ("inside", "instead")
@@ -104,7 +104,8 @@ def _in_attention(
         for name in PARTS:
             setattr(attention, name, nn.Identity())
     if sites.has("inside"):
-        inside = sites.build("inside", attention.head_dim, heads=attention.num_heads)
+        sizes = {"heads": attention.num_heads, "channels": dim}
+        inside = sites.build("inside", attention.head_dim, **sizes)
         InsideAttention(inside, context).attach(attention)
     if sites.has("after") and "after" in here:
         AfterModule(sites.build("after", dim), context).attach(attention)

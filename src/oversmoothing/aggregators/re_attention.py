@@ -1,0 +1,81 @@
+"""Re-attention (Zhou et al., DeepViT: Towards Deeper Vision Transformer, 2021, arXiv:2103.11886).
+
+.. math:: \\mathrm{Norm}(Θᵀ A) V
+
+In deep layers the maps A of all heads become alike. Here each head gets a learned combination of
+the maps of all heads, normalised over all pairs of tokens (a batch norm with a scale and a shift
+for each head).
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.checks import PADDING, check_counts, over_batch
+from oversmoothing.errors import InputError
+
+
+class ReAttention(Inside):
+    """Combines the attention maps across heads by a learned H × H matrix, then a batch norm.
+
+    The maps are formed (H N² numbers for each sample), since no fused attention shows them. Values
+    that a token cannot see stay without weight; they and padding count in no mean. The results
+    equal those of the authors' layer (zhoudaquan/dvit_repo, 1ccb152c).
+
+    Args:
+        heads: H; a network gives it.
+        norm: normalise the combined maps. Their rows then sum to 0 on average, not to 1, so the
+            network has to be trained with it from the start.
+        identity: Θ = I at the start; with ``norm=False`` this leaves a network as it is. This is
+            ours, the authors draw Θ and a bias from U(±1/√H).
+
+    Raises:
+        InputError: H is below 1, or heads see different values.
+
+    Shapes: M (..., H, N_q, N) -> (..., H, N_q, N), which mixes V.
+    """
+
+    reads_edges: ClassVar[bool] = False
+    reads_maps: ClassVar[bool] = True
+    can_be_shared: ClassVar[bool] = False
+    reads_mask = True
+
+    def __init__(self, heads: int = 1, norm: bool = True, identity: bool = False) -> None:
+        super().__init__()
+        check_counts(heads=heads)
+        self.theta = nn.Linear(heads, heads)
+        self.norm = nn.BatchNorm1d(heads) if norm else None
+        if identity:
+            nn.init.eye_(self.theta.weight)
+            nn.init.zeros_(self.theta.bias)
+
+    def maps(self, m: Tensor, context: Context = PLAIN) -> Tensor:
+        *_, H, N_q, N = m.shape
+        combined = self.theta(m.movedim(-3, -1)).flatten(-3, -2)  # (..., N_q N, H)
+        seen = self._pairs(m, context.mask)
+        if self.norm is not None:
+            combined = over_batch(self.norm, combined, seen)
+        elif seen is not None:
+            combined = combined * seen.mT
+        return combined.unflatten(-2, (N_q, N)).movedim(-1, -3)
+
+    def _pairs(self, m: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Returns which pairs of tokens count, (..., 1, N_q N); in a norm, padding asks nothing."""
+        if mask is None:
+            return None
+        *_, N_q, N = m.shape
+        mask = torch.atleast_2d(mask)
+        if mask.dim() > 2 and mask.shape[-3] != 1:
+            raise InputError(
+                f"context.mask: expected the same for all heads, (..., 1, N_q, N), got "
+                f"{tuple(mask.shape)}; {PADDING}"
+            )
+        seen = mask.expand(*m.shape[:-3], 1, N_q, N)
+        if N_q == N and self.norm is not None:
+            seen = seen & seen.any(dim=-2)[..., None]
+        return seen.flatten(-2)
+
+    def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        return mixed

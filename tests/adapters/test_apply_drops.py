@@ -1,0 +1,179 @@
+"""Methods that drop nodes or messages of a graph, or put nodes on its edges."""
+
+import copy
+import io
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from applied_convolutions import CLOSE, graph
+from applied_models import EDGES, everything
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+import oversmoothing as osm
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+WEIGHTS = torch.rand(EDGES.shape[1], generator=torch.Generator().manual_seed(1)).double()
+DROPS = {"drop_node": {"rate": 0.3}, "drop_message": {"rate": 0.3}, "half_hop": {"share": 0.6}}
+NAMES = {"drop_node": "DropNode", "drop_message": "DropMessage", "half_hop": "HalfHop"}
+EVERY = pytest.mark.parametrize("method", DROPS)
+NETWORKS = {
+    "gcn": lambda: pyg.GCN(8, 16, 3, 5),
+    "sage": lambda: pyg.GraphSAGE(8, 16, 3, 5),
+    "gat": lambda: pyg.GAT(8, 16, 3, 5, heads=2),
+    "gin": lambda: pyg.GIN(8, 16, 3, 5),
+}
+
+
+def network(name: str = "gcn") -> nn.Module:
+    torch.manual_seed(0)
+    return NETWORKS[name]().double().eval()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@EVERY
+def test_evaluation_is_the_plain_network_and_training_learns(name: str, method: str) -> None:
+    model = network(name)
+    before, plain = everything(model), model(X, EDGES)
+    osm.apply(model, method, **DROPS[method])
+    assert torch.equal(model(X, EDGES), plain)
+    model.train()
+    torch.manual_seed(1)
+    first, second = model(X, EDGES), model(x=X, edge_index=EDGES)
+    assert not torch.allclose(first, plain) and not torch.allclose(first, second)
+    second.square().sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
+    assert torch.equal(osm.remove(model.eval())(X, EDGES), plain) and everything(model) == before
+
+
+@pytest.mark.parametrize("method", ["drop_node", "drop_message"])
+@torch.no_grad()
+def test_the_mean_over_draws_is_the_plain_convolution(method: str) -> None:
+    """Many copies of a graph draw at once."""
+    copies, conv = 4000, pyg.GCNConv(8, 3).double()
+    plain = conv(X, EDGES)
+    model = osm.apply(nn.ModuleList([conv, pyg.GCNConv(3, 3)]), method, rate=0.4).train()
+    many = (EDGES[:, None] + 6 * torch.arange(copies)[:, None]).flatten(1)
+    torch.manual_seed(0)
+    draws = model[0](X.repeat(copies, 1), many).view(copies, 6, 3)
+    error = draws.std(dim=0) / copies**0.5
+    assert ((draws.mean(dim=0) - plain).abs() < 4.5 * error).all() and (error > 0).all()
+
+
+@torch.no_grad()
+def test_every_entry_of_every_message_is_dropped_apart() -> None:
+    model = osm.apply(network(), "drop_message", rate=0.4, blocks=[0]).train()
+    conv = model.convs[0]
+    torch.manual_seed(5)
+    found = conv(X, EDGES, WEIGHTS)
+    edges, weights = gcn_norm(EDGES, WEIGHTS, 6)
+    torch.manual_seed(5)
+    messages = F.dropout(weights[:, None] * conv.lin(X)[edges[0]], 0.4)
+    expected = torch.zeros_like(found).index_add(0, edges[1], messages) + conv.bias
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_dropped_nodes_send_nothing() -> None:
+    model = osm.apply(network(), "drop_node", rate=0.4, blocks=[0]).train()
+    torch.manual_seed(5)
+    found = model.convs[0](X, EDGES, WEIGHTS)
+    torch.manual_seed(5)
+    kept = torch.rand(6, 1) >= 0.4
+    assert 0 < kept.sum() < 6
+    torch.testing.assert_close(found, network().convs[0](X * kept / 0.6, EDGES, WEIGHTS), **CLOSE)
+
+
+def upsampled(alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    """X, EDGES and WEIGHTS with a slow node on every edge, one by one."""
+    x, edges, weights = [*X], [], []
+    for (source, target), weight in zip(EDGES.T.tolist(), WEIGHTS):
+        slow = len(x)
+        x.append(alpha * X[source] + (1 - alpha) * X[target])
+        edges += [(source, slow), (slow, target), (target, slow)]
+        weights += [weight] * 3
+    return torch.stack(x), torch.tensor(edges).T, torch.stack(weights)
+
+
+@torch.no_grad()
+def test_half_hop_runs_the_network_on_a_graph_with_slow_nodes() -> None:
+    """Also with more methods, whose means then count slow nodes; self-loops stay."""
+    for also in ([], ["pairnorm"]):
+        model = osm.apply(network(), [partial(osm.HalfHop, alpha=0.3), *also])
+        plain = osm.apply(network(), also) if also else network()
+        x, edges, weights = upsampled(0.3)
+        torch.testing.assert_close(
+            model(X, EDGES, edge_weight=WEIGHTS), plain(x, edges, edge_weight=weights)[:6], **CLOSE
+        )
+    loops = torch.arange(6).expand(2, -1)
+    assert torch.equal(osm.HalfHop()(X, loops).edge_index, loops)
+    pooled = Pooled(network())
+    osm.apply(pooled, "half_hop")
+    with pytest.raises(osm.InputError, match="^model: expected one output"):
+        pooled(X, EDGES)
+    with pytest.raises(osm.InputError, match="^model: "):
+        osm.apply(network(), "half_hop")((X, X), EDGES)
+
+
+class Pooled(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.inner(x, edge_index).mean(dim=0, keepdim=True)
+
+
+@EVERY
+@torch.no_grad()
+def test_graphs_of_a_batch_do_not_mix(method: str) -> None:
+    """Together with a method that reads which graph a node belongs to."""
+    options = {} if method == "half_hop" else DROPS[method]
+    torch.manual_seed(0)
+    model = pyg.GCN(4, 4, 4).double().eval()
+    osm.apply(model, [partial(getattr(osm, NAMES[method]), **options), osm.PairNorm])
+    graphs = [graph(n, seed) for seed, n in enumerate((5, 8, 5))]
+    batch = Batch.from_data_list(graphs)
+    alone = [model(g.x, g.edge_index, batch=torch.zeros(len(g.x)).long()) for g in graphs]
+    found = model(batch.x, batch.edge_index, batch=batch.batch)
+    torch.testing.assert_close(found, torch.cat(alone), **CLOSE)
+
+
+@EVERY
+def test_copies_files_and_recipes_draw_the_same(method: str) -> None:
+    model = osm.apply(network(), method, **DROPS[method]).train()
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    again = osm.restore(network(), osm.recipe(model)).train()
+    found = []
+    for made in (model, copy.deepcopy(model), torch.load(file, weights_only=False), again):
+        torch.manual_seed(3)
+        found.append(made(X, EDGES))
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+@torch.no_grad()
+def test_they_act_beside_methods_inside_and_before() -> None:
+    """A method inside that does nothing leaves the draws as they are."""
+    model = osm.apply(network(), ["drop_message", "drop_node", "jumping", "centered"]).train()
+    assert model(X, EDGES).isfinite().all()
+    model = osm.apply(network(), ["drop_message", partial(osm.Centered, gamma=0.0)]).train()
+    plain = osm.apply(network(), "drop_message").train()
+    outs = []
+    for made in (model, plain):
+        made(X, EDGES)  # the first call checks the mixing
+        torch.manual_seed(4)
+        outs.append(made(X, EDGES))
+    torch.testing.assert_close(*outs, **CLOSE)
+
+
+@torch.no_grad()
+def test_half_precision_keeps_its_type() -> None:
+    for method in DROPS:
+        model = osm.apply(network().bfloat16(), method, **DROPS[method]).train()
+        assert model(X.bfloat16(), EDGES).dtype == torch.bfloat16
