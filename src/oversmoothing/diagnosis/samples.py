@@ -42,9 +42,6 @@ class Sequences:
     """
 
     unit: ClassVar[Literal["tokens"]] = "tokens"
-    isolated: ClassVar[int] = 0
-    one_way: ClassVar[int] = 0
-    repeated: ClassVar[int] = 0
     prefix: int = 0
     suffix: int = 0
     parts: int = 1
@@ -220,10 +217,6 @@ class Graphs:
         """Returns the number of nodes of every graph."""
         sizes = [self.num_nodes if nodes is None else len(nodes) for nodes in self.nodes]
         return sizes * (x.shape[0] if x.dim() == 3 else 1)
-
-    def left_out(self) -> list[str]:
-        """Nodes are all measured."""
-        return []
 
     def check(self, name: str, x: Tensor) -> None:
         """Raises InputError if the layer has another number of nodes."""

@@ -54,11 +54,7 @@ def same_attributes(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            _put_back(before)
-        except BaseException:  # Ctrl-C: nothing may be left half restored
-            _put_back(before)
-            raise
+        _put_back(before)
 
 
 @contextmanager

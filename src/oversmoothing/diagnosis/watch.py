@@ -171,7 +171,7 @@ class Watch:
         samples = plan.samples(name, layer, x, layout, kind)
         if first and row[1] == 0:
             self._count(samples, x, layout)
-        for what in samples.left_out():
+        for what in samples.left_out() if isinstance(samples, Sequences) else ():
             self.left_out.setdefault(what, set()).add(row)
         bound = min(max(samples.sizes(x), default=0), x.shape[-1])
         self.bounds[row] = max(bound, self.bounds.get(row, 0))
@@ -237,10 +237,11 @@ class Watch:
             packed = isinstance(samples, Packed)
             self.inputs += len(sizes) if packed else self.plan.inputs(x.shape[0], layout)
         self.sizes += sizes
-        self.isolated += samples.isolated
-        self.one_way += samples.one_way
-        self.repeated += samples.repeated
         self.unit = samples.unit
+        if isinstance(samples, Graphs):
+            self.isolated += samples.isolated
+            self.one_way += samples.one_way
+            self.repeated += samples.repeated
 
     def _see(self, batch: int, tokens: int, rows: Rows) -> None:
         """Measures the first map of every layer that is running."""
