@@ -230,7 +230,8 @@ def _readers(
     every = [place.site for place in placed if isinstance(place.site, Site)]
     sites = [site for site in every if site.current is current]
     of_values = any(site.reads_values for site in every)
-    found = library.readers(model, names, current) if library and (sites or of_values) else []
+    of_library = getattr(library, "readers", None)  # nn.MultiheadAttention gets the padding itself
+    found = of_library(model, names, current) if of_library and (sites or of_values) else []
     if not sites:  # nothing reads the groups
         found = [Placed(m, Capture(current, m, ungrouped)) for m, _ in found]
     if not found and (of_values or any(s.keeps_call or s.reads_inputs for s in sites)):
@@ -370,7 +371,8 @@ def require_order(
     if not isinstance(causal, bool | None):
         raise InputError(f"causal: expected True, False or None (found out), got {causal!r}")
     name, parts = type(model).__name__, [*parts]
-    known = {part: False if library is None else library.is_causal(model, part) for part in parts}
+    of_library = getattr(library, "is_causal", None)  # only text is causal
+    known = {part: of_library(model, part) if of_library else False for part in parts}
     if causal is False and any(known.values()):
         raise InputError(
             f"causal: {name} hides later tokens, got False; leave it out, or make the model "

@@ -46,7 +46,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
             f"layers: found no repeated blocks in {type(model).__name__}; "
             f"{way if examples else 'give the model around it'}"
         )
-    kind = _kind(max((stack for _, stack in stacks), key=_size))
+    kind = _kind(_largest(stacks)[0][1])
     return {
         f"{name}.{index}".lstrip("."): block
         for name, stack in stacks
@@ -126,7 +126,7 @@ def _mixed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _largest(containers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Returns the container with the most parameters; an empty list if there is none."""
     found = list(containers)
-    return [max(found, key=lambda named: _size(named[1]))] if found else []
+    return found if len(found) < 2 else [max(found, key=lambda named: _size(named[1]))]
 
 
 def _alike(children: Sequence[nn.Module]) -> bool:

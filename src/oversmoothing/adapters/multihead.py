@@ -4,7 +4,7 @@ Its products are computed here, by torch's fused attention; its parameters, mask
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
 from oversmoothing.adapters.blocks import Asked
-from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import Placed
 from oversmoothing.adapters.sites import SHOWN, VALUES, Factory, Sites, kind_of
@@ -156,13 +155,3 @@ def _require_inside(factories: Sequence[Factory], dim: int, name: str) -> None:
 
 def _is_self_attention(name: str, module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and name.rpartition(".")[2] not in CROSS
-
-
-def is_causal(model: nn.Module, part: nn.Module) -> bool:
-    """Returns False: masks are given in the call."""
-    return False
-
-
-def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns no hooks: padding is read where the attention gets it."""
-    return []

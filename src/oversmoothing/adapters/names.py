@@ -14,6 +14,7 @@ from torch import nn
 import oversmoothing.aggregators
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.convolutions import AfterConvolution
+from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
 from oversmoothing.adapters.sites import Factory, Sites
@@ -192,9 +193,7 @@ def _require_called(model: nn.Module, name: str) -> None:
 
 def _require_batch_first(model: nn.Module, name: str) -> None:
     """Checks that no attention or recurrent layer around a module expects tokens (N, B, C)."""
-    parts = name.split(".")
-    around = [model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
-    near = [child for module in around for child in module.children()]
+    near = [child for module in parents_of(model, name).values() for child in module.children()]
     for module in (*near, *model.get_submodule(name).modules()):
         if getattr(module, "batch_first", True) is False:
             raise InputError(

@@ -290,11 +290,6 @@ def keeps_channels(conv: nn.Module) -> bool:
     return isinstance(out, Tensor) and out.shape[-1] == own
 
 
-def is_causal(model: nn.Module, part: nn.Module) -> bool:
-    """Returns False, since graphs are not causal."""
-    return False
-
-
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hook that reads the graph of every node from the arguments of the model."""
     return [Placed(model, Capture(current, model, _graphs))]

@@ -107,21 +107,11 @@ class Site(Chain):
         known = others and isinstance(others[-1], Context)
         return super().forward(x, *others) if known else self.act(x, *others)
 
-    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """Returns the state without empty extra states."""
-        state = super().state_dict(*args, **options)
-        prefix = options.get("prefix", "")
-        for key in [k for k, v in state.items() if v is None and k.startswith(prefix)]:
-            del state[key]
-        return state
-
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         """Loads a state; a state without aggregators changes nothing."""
-        own = super().state_dict(prefix=prefix)
-        plain = not any(key in state_dict for key in own)
-        for key, value in own.items():
-            if plain or value is None:
-                state_dict.setdefault(key, value)
+        own = self.state_dict(prefix=prefix)
+        if not any(key in state_dict for key in own):
+            state_dict |= own
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 

@@ -118,11 +118,6 @@ def _branches(name: str, block: nn.Module, sites: Sites) -> tuple[nn.Module, nn.
     return block.attn, getattr(block, "mlp", block.attn)
 
 
-def is_causal(model: nn.Module, part: nn.Module) -> bool:
-    """Returns False, since images are not causal."""
-    return False
-
-
 def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> list[Placed]:
     """Returns the hook that reads padding of patches, in models with images of several sizes."""
     prefix = prefix_of(model, next(iter(module_names), ""))

@@ -12,12 +12,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 from oversmoothing.aggregators.checks import check_counts, check_finite
 from oversmoothing.aggregators.values import mean_of_seen, per_head
 
 
-class AttnScale(Inside):
+class AttnScale(Masked, Inside):
     """Scales what attention does beyond a mean of all tokens, by 1 + λ with a learned λ per head.
 
     λ = 0, the start, leaves a network as it is. It costs one mean of the values; M is not formed.
@@ -35,8 +35,6 @@ class AttnScale(Inside):
     """
 
     can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
     row_sum = False
 
     def __init__(self, heads: int = 1, start: float = 0.0) -> None:

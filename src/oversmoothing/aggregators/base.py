@@ -163,6 +163,20 @@ class Aggregator(nn.Module):
         """
 
 
+class Masked(Aggregator):
+    """Reads padding masks and no edges; derive from this and from the class of the site."""
+
+    reads_edges = False
+    reads_mask = True
+
+
+class Tokenwise(Masked):
+    """Acts on every token alone."""
+
+    can_be_causal = True
+    tokenwise = True
+
+
 class Inside(Aggregator):
     """Acts inside the mixing, on the product of M and V; it also gets V.
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import (
     check_counts,
     check_eps,
@@ -15,7 +15,7 @@ from oversmoothing.aggregators.checks import (
 from oversmoothing.errors import InputError
 
 
-class BatchNorm(After):
+class BatchNorm(Masked, After):
     """Computes (x − mean) / sqrt(var + eps), then a learned scale and shift per channel.
 
     Mean and variance of a channel are those of all tokens of the batch in training, on a graph of
@@ -33,10 +33,8 @@ class BatchNorm(After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    reads_edges: ClassVar[bool] = False
     can_be_shared: ClassVar[bool] = False
     of_batch: ClassVar[bool] = True
-    reads_mask = True
 
     def __init__(self, dim: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()

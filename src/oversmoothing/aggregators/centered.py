@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 from oversmoothing.aggregators.checks import check_finite, like, number
 from oversmoothing.aggregators.values import mean_of_seen
 from oversmoothing.errors import InputError
 
 
-class Centered(Inside):
+class Centered(Masked, Inside):
     """Adds γ times the mean of the values to every mixed token; rows of the matrix sum to 1 + γ.
 
     The N×N matrix is not formed, so attention can be fused and adjacencies can be sparse.
@@ -44,8 +44,6 @@ class Centered(Inside):
 
     adds_mean: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def __init__(
         self,

@@ -1,16 +1,14 @@
 """ContraNorm-D, the dual of ContraNorm over channels (Guo et al., ICLR 2023, appendix)."""
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import check_counts, check_finite, check_temperature, padding
 
 
-class ContraNormD(After):
+class ContraNormD(Masked, After):
     """Moves channels away from each other: x ← LN(x − s · x softmax(xᵀx/τ)); linear in N.
 
     The softmax is computed in float32 or wider, since sums over tokens leave float16's range.
@@ -29,9 +27,6 @@ class ContraNormD(After):
 
     Shapes: x (..., N, C) -> (..., N, C); cost O(N C²).
     """
-
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def __init__(
         self,

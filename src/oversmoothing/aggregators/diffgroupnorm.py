@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import (
     check_counts,
     check_eps,
@@ -21,7 +21,7 @@ from oversmoothing.aggregators.checks import (
 from oversmoothing.errors import InputError
 
 
-class DiffGroupNorm(After):
+class DiffGroupNorm(Masked, After):
     """Adds the tokens, normalised in learned groups.
 
     Args:
@@ -38,10 +38,8 @@ class DiffGroupNorm(After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    reads_edges: ClassVar[bool] = False
     can_be_shared: ClassVar[bool] = False
     of_batch: ClassVar[bool] = True
-    reads_mask = True
 
     def __init__(
         self,

@@ -5,17 +5,15 @@
 The mean x̄ of the tokens and what differs from it are weighted anew in every channel.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import check_counts, padding
 from oversmoothing.aggregators.values import mean_of_seen
 
 
-class FeatScale(After):
+class FeatScale(Masked, After):
     """Weights the mean of the tokens and their difference from it, by s and t for each channel.
 
     The paper has it on the branch of the attention (``where="branch"`` in timm). s = t = 0, the
@@ -31,9 +29,6 @@ class FeatScale(After):
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -1,14 +1,12 @@
 """Layer normalisation of each token over its channels (Ba, Kiros, Hinton, 2016)."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Tokenwise
 from oversmoothing.aggregators.checks import check_counts, check_eps
 
 
-class LayerNorm(After):
+class LayerNorm(Tokenwise, After):
     """Computes (x − mean_C x) / sqrt(var_C x + eps), then a learned scale and shift per channel.
 
     Args:
@@ -21,11 +19,6 @@ class LayerNorm(After):
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
-    tokenwise: ClassVar[bool] = True
 
     def __init__(self, dim: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()

@@ -2,22 +2,17 @@
 arXiv:2003.13663).
 """
 
-from typing import ClassVar
-
 from torch import Tensor
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import mean_of_tokens, padding
 
 
-class MeanNorm(After):
+class MeanNorm(Masked, After):
     """Computes x − x̄, with the mean x̄ over all tokens of a sample, or nodes of a graph.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         return x - mean_of_tokens(x, padding(context))

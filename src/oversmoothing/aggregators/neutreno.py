@@ -11,12 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
 from oversmoothing.aggregators.checks import check_finite
 from oversmoothing.aggregators.values import own_values
 
 
-class NeuTRENO(Inside):
+class NeuTRENO(Tokenwise, Inside):
     """Adds λ times what the values of a token have lost since the first layer with this method.
 
     The first layer stays as it is. λ = 0.6 changes what trained weights compute; ``scale=0`` with
@@ -35,11 +35,7 @@ class NeuTRENO(Inside):
     ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
     reads_values: ClassVar[bool] = True
-    tokenwise: ClassVar[bool] = True
-    reads_mask = True
 
     def __init__(self, scale: float = 0.6, learned: bool = False) -> None:
         super().__init__()

@@ -2,17 +2,15 @@
 GCNs, arXiv:2006.07107): divides each token by a root of its standard deviation.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Tokenwise
 from oversmoothing.aggregators.checks import check_eps, check_finite
 from oversmoothing.errors import InputError
 
 
-class NodeNorm(After):
+class NodeNorm(Tokenwise, After):
     """Computes x / std(x)^(1/p), with the standard deviation over the channels of the token.
 
     Computed in float32 or wider, since squares leave float16's range.
@@ -26,11 +24,6 @@ class NodeNorm(After):
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
-    tokenwise: ClassVar[bool] = True
 
     def __init__(self, power: float = 2.0, eps: float = 1e-5) -> None:
         super().__init__()

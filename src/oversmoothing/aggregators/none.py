@@ -4,15 +4,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 
 
-class NoAggregator(Inside):
+class NoAggregator(Masked, Inside):
     """Returns ``mixed`` unchanged; backbones leave it out where they can."""
 
     can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         return mixed

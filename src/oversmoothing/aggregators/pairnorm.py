@@ -1,11 +1,11 @@
 """PairNorm (Zhao, Akoglu, ICLR 2020, PairNorm: Tackling Oversmoothing in GNNs, Eq. 10–11)."""
 
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import check_eps, check_finite, like, mean_of_tokens, padding
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError
 Mode = Literal["PN", "PN-SI", "PN-SCS"]
 
 
-class PairNorm(After):
+class PairNorm(Masked, After):
     """Keeps the total squared distance between pairs of tokens constant.
 
     With the mean token x̄ of the input and xᶜ = x − x̄, the result is
@@ -35,9 +35,6 @@ class PairNorm(After):
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def __init__(
         self,

@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Tokenwise
 from oversmoothing.aggregators.checks import check_counts, check_finite
 
 
-class ReZero(After):
+class ReZero(Tokenwise, After):
     """Multiplies a branch by a learned α before the residual sum.
 
     Args:
@@ -28,10 +28,6 @@ class ReZero(After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
-    tokenwise: ClassVar[bool] = True
     of_branches: ClassVar[bool] = True
 
     def __init__(self, dim: int, start: float = 0.0, per_channel: bool = False) -> None:

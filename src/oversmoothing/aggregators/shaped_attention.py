@@ -11,12 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 from oversmoothing.aggregators.checks import check_counts, check_finite
 from oversmoothing.aggregators.values import mean_of_seen, own_values, per_head
 
 
-class ShapedAttention(Inside):
+class ShapedAttention(Masked, Inside):
     """Adds the value of the token itself and takes off the mean, with learned α, β, γ per head.
 
     The defaults α = 0, β = 1, γ = 0 leave a network as it is. The authors train from scratch with
@@ -36,8 +36,6 @@ class ShapedAttention(Inside):
     """
 
     can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
     row_sum = False
 
     def __init__(

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Aggregator, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Tokenwise
 from oversmoothing.aggregators.checks import check_counts, check_finite, number
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
@@ -26,14 +26,10 @@ from oversmoothing.errors import InputError
 Combination = Literal["max", "mean", "cat"]
 
 
-class Connection(Aggregator):
+class Connection(Tokenwise):
     """Base of aggregators that read the inputs of layers."""
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
     reads_inputs: ClassVar[bool] = True
-    reads_mask = True
-    tokenwise: ClassVar[bool] = True
 
 
 class Residual(Connection, After):

@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
 from oversmoothing.aggregators.checks import check_finite
 
 
-class ValueResidual(Inside):
+class ValueResidual(Tokenwise, Inside):
     """Mixes the values of the first layer with this method into those of the later ones.
 
     The first layer stays as it is. a = b = ½ changes what trained weights compute; ``first=0,
@@ -33,11 +33,7 @@ class ValueResidual(Inside):
     Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C), which is mixed.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
     reads_values: ClassVar[bool] = True
-    tokenwise: ClassVar[bool] = True
-    reads_mask = True
 
     def __init__(self, first: float = 0.5, own: float = 0.5, learned: bool = False) -> None:
         super().__init__()

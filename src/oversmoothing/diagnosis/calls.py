@@ -4,6 +4,8 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from types import MethodType
 from typing import Any
 
 import torch
@@ -143,10 +145,22 @@ def shapes_of(values: Iterable[Any]) -> list[torch.Size]:
 def named(forward: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns arguments by the names of forward's parameters, as far as these are known."""
     try:
-        bound = inspect.signature(forward).bind(*args, **kwargs).arguments
+        bound = signature_of(forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself will raise the error
         return dict(kwargs)
     return bound | kwargs
+
+
+def signature_of(forward: Callable) -> inspect.Signature:
+    """Returns the signature of a module's forward, which modules of one class share."""
+    if not inspect.ismethod(forward):
+        return inspect.signature(forward)
+    return _bound_signature(forward.__func__)
+
+
+@cache
+def _bound_signature(function: Callable) -> inspect.Signature:
+    return inspect.signature(MethodType(function, object()))
 
 
 def _copied(value: Any) -> Any:

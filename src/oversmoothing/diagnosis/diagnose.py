@@ -121,7 +121,8 @@ class Subject:
             self.watch.during(plan),
         ):
             for module in self.model.modules():  # eval() of LoRA layers would change weights
-                module.training = False
+                if module.training:
+                    module.training = False
             output = self.model(*call.args, **call.kwargs)
             self.watch.backward(output)
 

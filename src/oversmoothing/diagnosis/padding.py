@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from inspect import signature
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.prefix import parents_of
-from oversmoothing.diagnosis.calls import named, shapes_of
+from oversmoothing.diagnosis.calls import named, shapes_of, signature_of
 from oversmoothing.errors import InputError
 
 OF_PATCHES = ("pixel_attention_mask", "patch_attention_mask", "patch_valid")
@@ -103,7 +102,7 @@ class Padding:
 
     def _masks(self, name: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         """Yields the masks that a module gets for a layer, and their names."""
-        known = (*signature(module.forward).parameters, *self._given.get(module, {}))
+        known = (*signature_of(module.forward).parameters, *self._given.get(module, {}))
         for of_encoder, of_decoder in PARAMETERS.items():
             decodes = "decoder" in name.split(".") or of_encoder not in known
             which = of_decoder if of_decoder in known and decodes else of_encoder

@@ -1,6 +1,7 @@
 """The result of a diagnosis: a table, a summary, a figure, a file."""
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from oversmoothing.diagnosis.figure import draw
 from oversmoothing.diagnosis.measures import (
@@ -286,18 +289,16 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
     why = "edges or labels are not known, no attention map was seen, or there is one sample"
     if not names:
         raise InputError(f"metrics: cannot measure {', '.join(missing)}: {why}; give edges=")
-    finite = {m: [_finite(row.get(m)) for row in rows] for m in names if m not in single}
-    std = {m: [_none((v - v.mean()).square().mean().sqrt()) for v in finite[m]] for m in finite}
-    counts = {m: [len(v) for v in finite[m]] for m in finite}
-    values = {m: [_none(v.mean()) for v in finite[m]] for m in finite} | single
+    moments = {m: _moments([row.get(m) for row in rows]) for m in names if m not in single}
+    values = {m: mean for m, (mean, _, _) in moments.items()} | single
     columns = (*COLUMNS, *(str(m) for m in watch.measures if isinstance(m, Pair)))
     of_all = {m: 1 if m == BESIDE else len(watch.sizes) for m in single}
     return Report(
         model=model,
         layers=layers,
         values={m: values[m] for m in names},
-        std={m: std.get(m, [None] * len(layers)) for m in names},
-        counts={m: counts[m] if m in counts else [of_all[m]] * len(layers) for m in names},
+        std={m: moments[m][1] if m in moments else [None] * len(layers) for m in names},
+        counts={m: moments[m][2] if m in moments else [of_all[m]] * len(layers) for m in names},
         samples=len(watch.sizes),
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
@@ -309,6 +310,21 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
             *(f"Not measured: {metric} ({why})." for metric in missing),
         ),
     )
+
+
+def _moments(
+    of_layers: Sequence[Tensor | None],
+) -> tuple[list[float | None], list[float | None], list[int]]:
+    """Means, standard deviations and counts of the samples with a value, layer by layer.
+
+    A sample may have none, such as the MAD of a graph without edges.
+    """
+    rows = [_joined([]) if values is None else values for values in of_layers]
+    x = pad_sequence(rows, batch_first=True, padding_value=torch.nan)
+    x = x.masked_fill(~x.isfinite(), torch.nan)
+    mean = x.nanmean(dim=1, keepdim=True)
+    std = (x - mean).square().nanmean(dim=1).sqrt()
+    return _numbers(mean[:, 0]), _numbers(std), x.isfinite().sum(dim=1).tolist()
 
 
 def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
@@ -355,8 +371,9 @@ def _notes(
         yield from _bounds(layers, [*watch.bounds.values()])
     yield from _undefined(layers, rows)
     yield from watch.notes
-    known = of_all and any(is_model(module) for module in watch.plan.model.modules())
-    if known and watch.layers.keys() - watch.images and not any(m in names for m in OF_MAPS):
+    unseen = of_all and not any(m in names for m in OF_MAPS)
+    known = unseen and any(is_model(module) for module in watch.plan.model.modules())
+    if known and watch.layers.keys() - watch.images:
         yield (
             "No attention maps: these layers compute none of all their tokens that can be seen; "
             "name attention modules for those of windows, layers=…"
@@ -396,13 +413,15 @@ def _of_maps(watch: Watch) -> tuple[tuple[float | None, ...], ...]:
     maps = [watch.maps.get(row) for row in watch.values]
     if not watch.maps:
         return ()
-    unit = [None if A is None else torch.nn.functional.normalize(A, dim=-1) for A in maps]
+    unit = [None if A is None else F.normalize(A.double(), dim=-1) for A in maps]
     return tuple(tuple(_cosine(A, B) for B in unit) for A in unit)
 
 
 def _cosine(A: Tensor | None, B: Tensor | None) -> float | None:
-    same = A is not None and B is not None and A.shape == B.shape
-    return (A * B).sum(dim=-1).mean().item() if same else None  # type: ignore[operator]
+    """Mean product of the rows of two maps, whose rows have norm 1."""
+    if A is None or B is None or A.shape != B.shape:
+        return None
+    return torch.dot(A.flatten(), B.flatten()).item() / A[..., 0].numel()
 
 
 def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
@@ -470,9 +489,8 @@ def _bounds(layers: Sequence[str], bounds: Sequence[int]) -> Iterator[str]:
         yield f"The effective rank is at most the number of tokens and of channels: {found}."
 
 
-def _finite(values: Tensor | None) -> Tensor:
-    """Drops samples without a value, such as the MAD of a graph without edges."""
-    return torch.empty(0) if values is None else values[values.isfinite()]
+def _numbers(values: Tensor) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _none(value: Tensor) -> float | None:

@@ -64,13 +64,15 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
     Generators that are attributes of the model are restored as well.
     """
     devices: dict[str, list[int]] = {"cpu": []}
-    for device in {p.device for p in model.parameters()}:
+    modules = [*model.modules()]
+    own = [p for module in modules for p in vars(module)["_parameters"].values()]
+    for device in {p.device for p in own if p is not None}:
         devices.setdefault(device.type, []).append(device.index or 0)
     with ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())
         stack.callback(numpy.random.set_state, numpy.random.get_state())
-        held = (value for module in model.modules() for value in vars(module).values())
-        for generator in {g for g in held if type(g) is torch.Generator}:
+        held = [v for m in modules for v in vars(m).values() if type(v) is torch.Generator]
+        for generator in {*held}:
             stack.callback(generator.set_state, generator.get_state())
         for kind, indices in devices.items():
             if kind == "mps":  # fork_rng passes a device, which older torch.mps does not accept
@@ -113,6 +115,8 @@ def _put_back(before: list[tuple[Any, Any]]) -> None:
     for holder, values in before:
         if isinstance(holder, list):
             holder[:] = values
+            continue
+        if not holder and not values:
             continue
         if [*holder] == [*values] and all(map(is_, holder.values(), values.values())):
             continue

@@ -4,71 +4,42 @@ A measure has the name of its function in reports, files and logs.
 """
 
 import warnings
+from types import FunctionType
 from typing import Any
 
-from oversmoothing.metrics.attention import (
-    attention_cosine,
-    attention_entropy,
-    attention_gap,
-    attention_similarity,
-    attention_sink,
-)
-from oversmoothing.metrics.graphs import (
-    dirichlet_energy,
-    group_distance_ratio,
-    mad,
-    mad_gap,
-    rayleigh_quotient,
-    rayleigh_quotient_loops,
-)
+from oversmoothing.metrics.attention import attention_cosine as attention_cosine
+from oversmoothing.metrics.attention import attention_entropy as attention_entropy
+from oversmoothing.metrics.attention import attention_gap as attention_gap
+from oversmoothing.metrics.attention import attention_similarity as attention_similarity
+from oversmoothing.metrics.attention import attention_sink as attention_sink
+from oversmoothing.metrics.graphs import dirichlet_energy as dirichlet_energy
+from oversmoothing.metrics.graphs import group_distance_ratio as group_distance_ratio
+from oversmoothing.metrics.graphs import mad as mad
+from oversmoothing.metrics.graphs import mad_gap as mad_gap
+from oversmoothing.metrics.graphs import rayleigh_quotient as rayleigh_quotient
+from oversmoothing.metrics.graphs import rayleigh_quotient_loops as rayleigh_quotient_loops
+from oversmoothing.metrics.smoothness import centered_stable_rank as centered_stable_rank
+from oversmoothing.metrics.smoothness import cosine as cosine
+from oversmoothing.metrics.smoothness import effective_rank as effective_rank
 from oversmoothing.metrics.smoothness import (
-    centered_stable_rank,
-    cosine,
-    effective_rank,
-    effective_rank_without_outliers,
-    largest_channel_share,
-    largest_token_share,
-    max_norm_ratio,
-    mean_share,
-    mean_share_without_outliers,
-    norm,
-    rank,
-    rankme,
-    sample_cosine,
-    singular_values,
-    stable_rank,
-    token_variance,
+    effective_rank_without_outliers as effective_rank_without_outliers,
 )
+from oversmoothing.metrics.smoothness import largest_channel_share as largest_channel_share
+from oversmoothing.metrics.smoothness import largest_token_share as largest_token_share
+from oversmoothing.metrics.smoothness import max_norm_ratio as max_norm_ratio
+from oversmoothing.metrics.smoothness import mean_share as mean_share
+from oversmoothing.metrics.smoothness import (
+    mean_share_without_outliers as mean_share_without_outliers,
+)
+from oversmoothing.metrics.smoothness import norm as norm
+from oversmoothing.metrics.smoothness import rank as rank
+from oversmoothing.metrics.smoothness import rankme as rankme
+from oversmoothing.metrics.smoothness import sample_cosine as sample_cosine
+from oversmoothing.metrics.smoothness import singular_values as singular_values
+from oversmoothing.metrics.smoothness import stable_rank as stable_rank
+from oversmoothing.metrics.smoothness import token_variance as token_variance
 
-__all__ = [
-    "attention_cosine",
-    "attention_entropy",
-    "attention_gap",
-    "attention_similarity",
-    "attention_sink",
-    "centered_stable_rank",
-    "cosine",
-    "dirichlet_energy",
-    "effective_rank",
-    "effective_rank_without_outliers",
-    "group_distance_ratio",
-    "largest_channel_share",
-    "largest_token_share",
-    "mad",
-    "mad_gap",
-    "max_norm_ratio",
-    "mean_share",
-    "mean_share_without_outliers",
-    "norm",
-    "rank",
-    "rankme",
-    "rayleigh_quotient",
-    "rayleigh_quotient_loops",
-    "sample_cosine",
-    "singular_values",
-    "stable_rank",
-    "token_variance",
-]
+__all__ = [name for name, of in [*globals().items()] if isinstance(of, FunctionType)]
 _OLD = {  # names of 0.1, which go with 0.3
     "map_similarity": attention_similarity,
     "mean_average_distance": mad,

@@ -17,7 +17,7 @@ from oversmoothing.errors import InputError
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
 AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if that is more
 PIECES = 32
-TOGETHER = 1 << 14  # entries of several samples that are measured at a time
+TOGETHER = 1 << 17  # entries of several samples that are measured at a time
 OUTLIER = 5.0  # times the median norm; longer tokens are outliers
 TINY = 1e-300  # above 0 and below the norms of all other tokens
 
@@ -104,7 +104,9 @@ class Tokens:
         for x, keep in self._groups():
             gram = _gram(x, keep, scales[start : start + len(x)])
             start += len(x)
-            squares = torch.linalg.eigvalsh(gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram)
+            squares = torch.linalg.eigvalsh(
+                gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram, UPLO="U"
+            )
             missing = min(x.shape[-2:]) - squares.shape[-1]  # those of tokens that do not count
             found.append((F.pad(squares, (missing, 0)) if missing else squares,))
         squares = _joined(found)[0].view((*norms.shape[:-1], -1)).flip(-1)
@@ -134,7 +136,7 @@ def _sums(x: Tensor, keep: Tensor | None) -> tuple[Tensor, ...]:
         norms.append(torch.linalg.vector_norm(y, dim=-1))
         inverse = norms[-1].clamp_min(TINY).reciprocal()
         total = total + torch.stack([inverse, torch.ones_like(inverse)], dim=-2) @ y
-        squares = squares + torch.linalg.vector_norm(y, dim=-2).square()
+        squares = squares + y.square().sum(dim=-2)
     of_tokens = torch.cat(norms, dim=-1) if len(norms) > 1 else norms[0]
     return scale, of_tokens, total[:, 0], total[:, 1], squares
 
