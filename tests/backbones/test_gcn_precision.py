@@ -15,7 +15,9 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.engine import Engine
 
-every_kind = pytest.mark.parametrize("kind", ["gcn", "gcnii", "jknet-cat", "symmetric"])
+every_kind = pytest.mark.parametrize(
+    "kind", ["gcn", "gcnii", "jknet-cat", "symmetric", "graphcon", "g2"]
+)
 sparse_or_dense = pytest.mark.parametrize("sparse", [True, False])
 
 

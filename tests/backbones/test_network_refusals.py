@@ -62,6 +62,10 @@ OPTIONS: dict[Callable, dict[str, list]] = {  # key -> values that are refused
     },
     partial(gcn, "gcnii"): {"alpha": [1.5], "lam": [0]},
     partial(gcn, "jknet-max"): {"jumping": ["lstm"]},
+    partial(gcn, "gprgnn"): {"depth": [0], "alpha": [-0.1]},
+    partial(gcn, "dagnn"): {"depth": [0]},
+    partial(gcn, "graphcon"): {"depth": [0], "dt": [0], "gamma": [-1.0], "alpha": [-1.0]},
+    partial(gcn, "g2"): {"depth": [0], "p": [0.5]},
     pyg: {
         "depth": [0],
         "hidden": [0],

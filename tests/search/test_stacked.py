@@ -21,12 +21,18 @@ METHODS = {
     "contranorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
     "pairnorm": ["aggregator=pairnorm", "aggregator.mode=PN-SI"],
     "gcnii": ["backbone=gcnii", "trainer.dense_weight_decay=0.1"],
+    "gprgnn": ["backbone=gprgnn", "trainer.dense_weight_decay=0.1"],
+    "graphcon": ["backbone=graphcon"],
+    "g2": ["backbone=g2"],
 }
 OWN = {  # two settings of each method
     "centered": ("aggregator.gamma=-1", "aggregator.gamma=-0.25"),
     "contranorm": ("aggregator.scale=0.2", "aggregator.scale=2.0"),
     "pairnorm": ("aggregator.scale=0.5", "aggregator.scale=5.0"),
     "gcnii": ("backbone.alpha=0.5", "backbone.lam=1.5"),
+    "gprgnn": ("backbone.alpha=0.1", "backbone.alpha=0.5"),
+    "graphcon": ("backbone.dt=0.25", "backbone.gamma=0.5"),
+    "g2": ("backbone.p=1", "backbone.p=2.5"),
 }
 FIRST = ["trainer.lr=0.05", "trainer.weight_decay=0.01", "backbone.dropout=0.0"]
 SECOND = ["trainer.lr=0.002", "backbone.dropout=0.7"]

@@ -5,6 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from oversmoothing.lab.backbones.decoupled import DAGNN, GPRGNN
+from oversmoothing.lab.backbones.dynamics import G2, GraphCON
 from oversmoothing.lab.backbones.engine import Engine
 from oversmoothing.lab.backbones.gcn import GCN, GCNII, JKNet
 
@@ -14,6 +16,11 @@ KINDS = {
     "gcnii": GCNII,
     "jknet-cat": JKNet,
     "jknet-max": partial(JKNet, jumping="max"),
+    "gprgnn": GPRGNN,
+    "dagnn": DAGNN,
+    "graphcon": partial(GraphCON, linear=True),
+    "g2": G2,
+    "g2-untied": partial(G2, p=1.5, own_gate=False, share_weights=False),
     "drop_edge": partial(GCN, drop_edge=0.5),
     "drop_node": partial(GCN, drop_node=0.5),
     "drop_message": partial(GCN, drop_message=0.5, drop_edge=0.2),

@@ -20,6 +20,7 @@ FIGURES = {  # name -> module of lab/papers, and what it shows
     "cost": ("hemnet_cost", "HEMNet, Table 3: FLOPs, memory and parameters"),
     "curves": ("depth_curves", "similarity of tokens by block, from the runs of a table"),
     "matrix": ("support_matrix", "every aggregator in every kind of backbone"),
+    "deep_gcns": ("deep_gcns", "deep GCNs by initial weights and norms, for claims since 2024"),
     "limits": ("wsss_limits", "a run of task=wsss at several image sizes"),
     "training": ("wsss_training", "mIoU during a training of task=wsss"),
     "cures": ("cures", "which method at which depth"),

@@ -25,6 +25,10 @@ CELLS = {
     "residual": ["backbone.residual=1"],
     "gcnii": ["backbone=gcnii", "trainer.dense_weight_decay=0.1"],
     "jknet": ["backbone=jknet"],
+    "gprgnn": ["backbone=gprgnn", "trainer.weight_decay=0", "trainer.dense_weight_decay=0.1"],
+    "dagnn": ["backbone=dagnn", "aggregator=centered"],
+    "graphcon": ["backbone=graphcon", "backbone.linear=true", "aggregator=layernorm"],
+    "g2": ["backbone=g2"],
 }
 
 

@@ -1,4 +1,4 @@
-"""The networks of several seeds on one graph, trained at once: the base of GCN, GCNII and JKNet.
+"""The networks of several seeds on one graph, trained at once: the base of GCN, GCNII and others.
 
 .. math:: h ← after(inside(Ã V, V)), \\quad V = dropout(relu(h)) W
 
@@ -30,11 +30,17 @@ class Layers(NamedTuple):
         dense: linear layers before and after them. Without linear layers, the last convolution
             returns the logits, and no aggregators act after it.
         linear: each convolution has a linear map of its input beside it.
+        mixings: channels of every product with Ã at which aggregators act; empty: the outputs of
+            the convolutions.
+        dropped: channels at every dropout after that of the input features, in the order of their
+            use; None: the inputs of all convolutions and linear layers.
     """
 
     convolutions: list[tuple[int, int]]
     dense: Sequence[tuple[int, int]] = ()
     linear: bool = False
+    mixings: Sequence[int] = ()
+    dropped: Sequence[int] | None = None
 
 
 class Engine(Configured):
@@ -109,10 +115,10 @@ class Engine(Configured):
 
     def _draw(self, factories: list[Factory], layers: Layers) -> None:
         """Draws parameters and aggregators seed by seed, so that seeds stay independent."""
-        maps, dense, linear = layers
+        maps, dense, linear, mixings, _ = layers
         share, plain_last = self.options.share_aggregators, not dense
-        self.masks = self._masks([c_in for c_in, _ in (*maps, *dense)])
-        self.widths = widths = [c_out for _, c_out in maps]
+        self.masks = self._masks(layers)
+        self.widths = widths = [*mixings] or [c_out for _, c_out in maps]
         of_layers = _of_layers(factories, widths, plain_last)
         drawn = [
             _Drawn(
@@ -169,16 +175,15 @@ class Engine(Configured):
         """The rate of dropout in the current mode; None: no dropout."""
         return self.options.dropout if self.training and self._drops else None
 
-    def _masks(self, read: list[int]) -> list[Sequence[int]]:
-        """Returns the shapes of all dropout masks of a step, in the order of their use.
-
-        Args:
-            read: input channels of every convolution and linear layer.
-        """
+    def _masks(self, layers: Layers) -> list[Sequence[int]]:
+        """Returns the shapes of all dropout masks of a step, in the order of their use."""
         N, F = self.shape
-        read.remove(F)
+        dropped = layers.dropped
+        if dropped is None:
+            dropped = [c_in for c_in, _ in (*layers.convolutions, *layers.dense)]
+            dropped.remove(F)
         first = [self.features.drawn] if self.options.drop_input else []
-        return [*first, *((N, channels) for channels in read)]
+        return [*first, *((N, channels) for channels in dropped)]
 
     def renew(self) -> None:
         """Drops parts of the graph for one training step; evaluation uses all of them."""
@@ -214,6 +219,11 @@ class Engine(Configured):
         v = v * self.nodes[layer] if self.nodes else v
         mixed = self.mix(v, self.messages[layer]) if self.messages else self.mix(v)
         return self.at("inside", layer, mixed, v)
+
+    def read_in(self) -> Tensor:
+        """Returns relu(dropout(x) W + b) of the first linear layer, (S, N, hidden)."""
+        first = self.dense[0]
+        return (self.read(first.weight) + first.bias).relu()
 
     def times(self, h: Tensor, weight: Tensor) -> Tensor:
         """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.engine import Engine, Layers
+from oversmoothing.lab.backbones.options import check_each
 
 
 class Convolutions(Engine):
@@ -20,14 +21,22 @@ class Convolutions(Engine):
 
     def convolve(self, h: Tensor | None, layer: int) -> Tensor:
         """Convolves dropout(relu(h)), or the input features if h is None; aggregates inside."""
-        weight, bias = self.weights[layer], self.biases[layer]
-        if self.linear:  # one product, and one dropout, for both
-            weight = torch.cat([weight, self.linear[layer]], dim=-1)
+        weight = self.weight(layer)
         v = self.read(weight) if h is None else self.times(h, weight)
-        if self.linear:
-            v, own = (part.contiguous() for part in v.chunk(2, dim=-1))
-            bias = bias + own
+        v, bias = self.parts(v, layer)
         return self.mixed(v, layer) + bias
+
+    def weight(self, number: int) -> Tensor:
+        """Returns W of a convolution, or W and W' side by side: one product serves both."""
+        weight = self.weights[number]
+        return torch.cat([weight, self.linear[number]], dim=-1) if self.linear else weight
+
+    def parts(self, v: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """Splits the product with ``weight(number)``: what the convolution mixes, what it adds."""
+        if not self.linear:
+            return v, self.biases[number]
+        v, own = (part.contiguous() for part in v.chunk(2, dim=-1))
+        return v, self.biases[number] + own
 
 
 class GCN(Convolutions):
@@ -144,11 +153,8 @@ class GCNII(Engine):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            shares = torch.as_tensor(self.alpha, dtype=torch.float64)
-            if not ((shares >= 0) & (shares <= 1)).all():
-                raise InputError(f"backbone.alpha: expected 0 to 1, got {self.alpha}")
-            if not torch.all(torch.as_tensor(self.lam) > 0):
-                raise InputError(f"backbone.lam: expected a number above 0, got {self.lam}")
+            check_each("alpha", self.alpha, "0 to 1", lambda own: (own >= 0) & (own <= 1))
+            check_each("lam", self.lam, "a number above 0", lambda own: own > 0)
 
     def layers(self, F: int, K: int) -> Layers:
         depth, hidden = self.options.depth, self.options.hidden
@@ -157,13 +163,12 @@ class GCNII(Engine):
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
         """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         self.renew()
-        first, last = self.dense
-        h = h_0 = (self.read(first.weight) + first.bias).relu()
+        h = h_0 = self.read_in()
         for layer in range(self.options.depth):
             h = self.at("after", layer, self._convolve(h, h_0, layer)).relu()
             if hidden is not None:
                 hidden.append(h)
-        return last(self.seeds.dropout(h, self.rate))
+        return self.dense[1](self.seeds.dropout(h, self.rate))
 
     def _convolve(self, h: Tensor, h_0: Tensor, layer: int) -> Tensor:
         alpha, beta = self.options.alpha, self.options.lam / (layer + 1) + 1

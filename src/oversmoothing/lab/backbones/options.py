@@ -80,9 +80,15 @@ def check_positive(**sizes: int | None) -> None:
 
 def check_rate(key: str, rate: float | Tensor) -> None:
     """Checks that a rate of dropout, or each of several, is 0 or more and below 1."""
-    rates = torch.as_tensor(rate, dtype=torch.float64)
-    if not ((rates >= 0) & (rates < 1)).all():
-        raise InputError(f"backbone.{key}: expected a rate from 0 to below 1, got {rate}")
+    check_each(key, rate, "a rate from 0 to below 1", lambda own: (own >= 0) & (own < 1))
+
+
+def check_each(
+    key: str, value: float | Tensor, expected: str, holds: Callable[[Tensor], Tensor]
+) -> None:
+    """Checks an option, or that of each network of a stack."""
+    if not holds(torch.as_tensor(value, dtype=torch.float64)).all():
+        raise InputError(f"backbone.{key}: expected {expected}, got {value}")
 
 
 def per_channel(key: str, values: list[float]) -> Tensor:

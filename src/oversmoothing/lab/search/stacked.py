@@ -279,7 +279,7 @@ def _require_stackable(model: nn.Module, trainers: Sequence[Any]) -> None:
     """Raises InputError if a stack cannot train these networks with these recipes."""
     other = "; search with `python train.py -m hydra/sweeper=optuna …` instead"
     if not isinstance(model, Engine):
-        raise InputError(f"backbone: a stack has networks of gcn, gcnii or jknet{other}")
+        raise InputError(f"backbone: a stack has graph networks other than pyg{other}")
     if any(trainer.on_host for trainer in trainers):
         raise InputError(f"trainer: a stack trains on the full batch, with trainer=adam{other}")
     if any(own.selection != "best-val" or own.patience is not None for own in trainers):

@@ -141,7 +141,7 @@ class Nodes(Task):
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> nn.Module:
         """Builds the networks, one per seed."""
         self.accept(parts)
-        wanted = "choose backbone=gcn, gcnii, jknet or pyg"
+        wanted = "choose backbone=gcn, gcnii, jknet, gprgnn, dagnn, graphcon, g2 or pyg"
         require_arguments(parts.backbone, ("x", "edges"), wanted)
         graph = _held(parts, device)
         weights = {} if graph.weights is None else {"weights": graph.weights}
