@@ -60,11 +60,12 @@ class Engine(Configured):
             shrinks the features in every layer. The others start with biases of 0. ``glorot``:
             U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``: N(0, σ²/c_in).
             ``orthogonal``: σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU
-            layers without mixing keep the size of features (He et al., 2015); mixing needs more,
-            and random GCNs do not oversmooth above some σ² (Epping et al., NeurIPS 2024,
-            arXiv:2406.02269). ``drop_node`` and ``drop_message``: shares of the nodes, and of the
-            entries of the messages of Ã, that every layer drops in training; the rest is scaled up
-            (``DropNode``, ``DropMessage``). ``drop_input``: dropout of the input features, too.
+            layers without mixing keep the size of features (He et al., 2015); mixing needs more.
+            With ReLU σ² changes only that size: the phase without oversmoothing at a large σ²
+            (Epping et al., NeurIPS 2024, arXiv:2406.02269) needs an activation such as erf.
+            ``drop_node`` and ``drop_message``: shares of the nodes, and of the entries of the
+            messages of Ã, that every layer drops in training; the rest is scaled up (``DropNode``,
+            ``DropMessage``). ``drop_input``: dropout of the input features, too.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.

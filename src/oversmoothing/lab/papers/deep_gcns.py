@@ -18,7 +18,7 @@ from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.metrics.smoothness import mean_share
 
-SEEDS = range(10)
+SEEDS = range(5)
 GRAPH = {"num_nodes": 300, "num_classes": 3, "num_val": 60, "signal": 1.0, "homophily": 0.8}
 WEIGHTS = ("uniform", "glorot", "normal", "orthogonal")
 NORMS = {"none": [], "learned": [GraphNorm], "fixed": [GraphNorm]}
