@@ -196,6 +196,12 @@ def gradients_or_smoothness(evidence: Evidence) -> Finding:
     texts = [text_of([*of.values()]) for of in found.values()]
     text = f"Spearman's ρ with the accuracy: gradient {texts[0]}, smoothness {texts[1]}; "
     text += f"difference {compared.text}"
+    he = [line for line in lines if line["init"] == "normal" and line["depth"] == "32"]
+    names = ("gradient", "spread", "test_accuracy")
+    ends = [fmean(float(line[name]) for line in he) for name in names]
+    text += (
+        f"; He, 32 layers: gradient {ends[0]:.1e}, 1 − mean share {ends[1]:.1e}, {ends[2]:.0f} %"
+    )
     networks = len(lines) // compared.n
     return Finding(
         tendency(judged([compared])), text, f"{compared.n} seeds, {networks} networks each"
