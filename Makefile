@@ -6,7 +6,7 @@ INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requiremen
 OSM = $(PY) -m oversmoothing
 JOBS = 1
 TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
-FIGURES = hero speed fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix limits training
+FIGURES = hero speed fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix deep_gcns limits training
 
 # `make table5 DATA=cora FRESH=1` becomes `oversmoothing table table5 --data cora --fresh`, which refuses
 # what it has no use for; the environment is not read, since it may hold COLUMNS, the terminal's width,
