@@ -108,6 +108,7 @@ def test_graphcon_with_steps_of_one_is_a_gcn_also_with_dropout() -> None:
     ones = {"dt": 1.0, "gamma": 1.0, "alpha": 1.0}
     model = network("graphcon", depth=4, **ones).train()
     theirs = network("graphcon", depth=4, **ones).train()
+    theirs.renew()
     h = theirs.read_in()
     for layer in range(4):
         h = theirs.convolved(theirs.seeds.dropout(h, theirs.rate), layer)

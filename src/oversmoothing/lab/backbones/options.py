@@ -1,5 +1,6 @@
 """Options that several backbones have; a value out of range raises InputError."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
 from typing import ClassVar, Literal, get_args, get_origin
