@@ -144,16 +144,19 @@ def test_graphs_of_a_batch_do_not_mix(method: str) -> None:
 
 
 @EVERY
-def test_copies_files_and_recipes_draw_the_same(method: str) -> None:
+def test_copies_files_recipes_and_compiled_networks_draw_the_same(method: str) -> None:
     model = osm.apply(network(), method, **DROPS[method]).train()
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     again = osm.restore(network(), osm.recipe(model)).train()
     found = []
-    for made in (model, copy.deepcopy(model), torch.load(file, weights_only=False), again):
+    compiled = torch.compile(model, backend="eager")
+    every = (copy.deepcopy(model), torch.load(file, weights_only=False), again, compiled)
+    for made in (model, *every):
         torch.manual_seed(3)
         found.append(made(X, EDGES))
+    torch.compiler.reset()
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 

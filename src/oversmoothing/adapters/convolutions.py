@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -102,31 +103,37 @@ def _plain_edges(module: nn.Module, given: dict[str, Any]) -> Tensor:
 
 
 class MessagesOfConvolution(Site):
-    """Acts on the messages of a convolution in training, one for each edge."""
+    """Acts on the messages of a convolution in training, one for each edge.
+
+    It replaces the method ``message``, since torch-geometric skips hooks under ``torch.compile``.
+    """
 
     name = "messages"
 
     def connect(self, module: nn.Module) -> None:
         self.names = list(signature(module.forward).parameters)
-        self.handles = [
-            module.register_forward_pre_hook(_require_messages, with_kwargs=True),
-            module.register_message_forward_hook(_fewer_messages),
-        ]
+        self.handles = [module.register_forward_pre_hook(_require_messages, with_kwargs=True)]
+        module.message = partial(_fewer_messages, module)
+
+    def detach(self, module: nn.Module) -> None:
+        del module.message
+        super().detach(module)
 
 
 def _require_messages(module: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Checks that torch-geometric computes messages one by one, and calls hooks on them."""
+    """Checks that torch-geometric computes messages, and no product in place of them."""
     if not module.training:
         return
     edges = _plain_edges(module, dict(zip(module.messages.names, args)) | kwargs)
-    if torch.compiler.is_compiling() or hasattr(edges, "is_sorted_by_col"):
+    if hasattr(edges, "is_sorted_by_col"):
         raise InputError(
-            f"model: {type(module).__name__} computes no messages that could be dropped under "
-            "torch.compile or with an EdgeIndex; train without, or give edge_index as a tensor"
+            f"model: {type(module).__name__} computes no messages that could be dropped with an "
+            "EdgeIndex; give edge_index as a tensor"
         )
 
 
-def _fewer_messages(module: nn.Module, args: tuple, messages: Tensor) -> Tensor:
+def _fewer_messages(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    messages = type(module).message(module, *args, **kwargs)
     for drop in module.messages if module.training else ():
         messages = drop(messages)
     return messages
