@@ -1,18 +1,16 @@
 """DropEdge (Rong et al., ICLR 2020): every training step leaves out edges of the graph."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.base import Tokenwise
 from oversmoothing.aggregators.checks import number
 from oversmoothing.errors import InputError
 
 _FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
 
 
-class Dropping(Aggregator):
+class Dropping(Tokenwise):
     """Base of methods that leave out a random part of a graph in training.
 
     Args:
@@ -22,9 +20,6 @@ class Dropping(Aggregator):
         InputError: the rate is not at least 0 and below 1.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    tokenwise: ClassVar[bool] = True
     draws = True
 
     def __init__(self, rate: float) -> None:

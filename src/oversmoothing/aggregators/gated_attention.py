@@ -7,17 +7,15 @@ X are the tokens that the layer gets. The gate follows the product, before the o
 a token can ignore what it attended to, so no first token has to take up unneeded attention.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
 from oversmoothing.aggregators.checks import check_counts
 from oversmoothing.errors import InputError
 
 
-class GatedAttention(Inside):
+class GatedAttention(Tokenwise, Inside):
     """Multiplies what every head mixed by a learned gate between 0 and 1 of the token itself.
 
     The authors train from scratch; gates then start near ½. The results equal those of their layer
@@ -38,11 +36,7 @@ class GatedAttention(Inside):
     without H for one head.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    reads_tokens: ClassVar[bool] = True
-    tokenwise: ClassVar[bool] = True
-    reads_mask = True
+    reads_tokens = True
 
     def __init__(
         self,

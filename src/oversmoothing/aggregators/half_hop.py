@@ -6,12 +6,12 @@ ICML 2023).
 A slow node s on every edge delays what node i hears of j by one layer, and i talks to s as well.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from oversmoothing.aggregators.base import Aggregator
+from oversmoothing.aggregators.base import Tokenwise
 from oversmoothing.aggregators.checks import number
 from oversmoothing.errors import InputError
 
@@ -32,7 +32,7 @@ class Upsampled(NamedTuple):
     edges: Tensor
 
 
-class HalfHop(Aggregator):
+class HalfHop(Tokenwise):
     """Puts slow nodes on the edges of a graph before the whole model; self-loops stay as they are.
 
     ``oversmoothing.apply`` takes them out of the model's output. New edges have weights and
@@ -52,9 +52,6 @@ class HalfHop(Aggregator):
     """
 
     site = "graph"
-    can_be_causal: ClassVar[bool] = True
-    reads_edges: ClassVar[bool] = False
-    tokenwise: ClassVar[bool] = True
 
     def __init__(self, alpha: float = 0.5, share: float = 1.0) -> None:
         super().__init__()

@@ -7,17 +7,15 @@ the maps of all heads, normalised over all pairs of tokens (a batch norm with a 
 for each head).
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 from oversmoothing.aggregators.checks import PADDING, check_counts, over_batch
 from oversmoothing.errors import InputError
 
 
-class ReAttention(Inside):
+class ReAttention(Masked, Inside):
     """Combines the attention maps across heads by a learned H × H matrix, then a batch norm.
 
     The maps are formed (H N² numbers for each sample), since no fused attention shows them. Values
@@ -37,10 +35,8 @@ class ReAttention(Inside):
     Shapes: M (..., H, N_q, N) -> (..., H, N_q, N), which mixes V.
     """
 
-    reads_edges: ClassVar[bool] = False
-    reads_maps: ClassVar[bool] = True
-    can_be_shared: ClassVar[bool] = False
-    reads_mask = True
+    reads_maps = True
+    can_be_shared = False
 
     def __init__(self, heads: int = 1, norm: bool = True, identity: bool = False) -> None:
         super().__init__()
