@@ -34,7 +34,7 @@ EXTRAS = PROJECT["optional-dependencies"].keys()
 TABLES = {cell.table for cell in load(RESULTS / "expected")}
 FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
 OWN = {path.relative_to(PARTS).as_posix() for path in PARTS.glob("*/*.yaml")}
-PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher"}  # what an option needs
+PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher", "tensorboard": "tensorboard"}  # needed
 PLAIN = (  # commands that are not of this repository
     "cp -r examples/parts my_parts",
     "source .venv/bin/activate",
@@ -42,6 +42,7 @@ PLAIN = (  # commands that are not of this repository
     " -d data/weights/all-MiniLM-L6-v2",
     "wandb login",
     "wandb sync outputs/nodes-*/wandb/offline-run-*",
+    "tensorboard --logdir outputs",
 )
 LINK = r"\]\(([^)]+)\)"
 OPTION = r"(?<![\w.])(experiment|data|backbone|aggregator|trainer|task)=([a-z]\w+)"

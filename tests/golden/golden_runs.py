@@ -14,7 +14,7 @@ import runpy
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from golden_described import Golden, described, parameters
@@ -101,14 +101,15 @@ def skipped(name: str) -> bool:
     return "paths.data" in COMMANDS[name] and "DATA_ROOT" not in os.environ
 
 
-def golden(name: str, folder: Path, stop: tuple = ()) -> Golden:
+def golden(name: str, folder: Path, stop: tuple = (), more: Sequence[str] = ()) -> Golden:
     """Gives a command of ``COMMANDS`` in an empty folder; returns what its runs have given.
 
     Args:
         stop: optimization step within which the command is stopped, before it is given again;
             then seeds of the stopped command, and of commands between it and the last one.
+        more: words for all commands.
     """
-    commands = _commands(name, folder)
+    commands = [[*words, *more] for words in _commands(name, folder)]
     if stop:
         step, *seeds = stop
         commands[:0] = [[*commands[0], own] for own in seeds] or commands[:1]

@@ -47,9 +47,10 @@ def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> Non
     run = Recorder(tmp_path / "run", [0, 1])
     run.log(epoch=1, loss=[9.0, 9.0])  # no training is shown
     with run.progress(40, "run"):
-        run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5]}] * 2)
+        run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5, 0.9]}] * 2)
         run.log(epoch=40, loss=[0.0, 0.0])  # within a second
-    assert capsys.readouterr().err == "run/s0-1: epoch 20 of 40: loss 1.5, lr 0.1\n"
+    numbers = "loss 1.5, lr 0.1, cosine 0.5 -> 0.9"
+    assert capsys.readouterr().err == f"run/s0-1: epoch 20 of 40: {numbers}\n"
 
 
 def test_without_a_terminal_there_is_no_long_silence(tmp_path: Path, capsys, monkeypatch) -> None:

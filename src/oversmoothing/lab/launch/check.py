@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError, lack
+from oversmoothing.errors import InputError, install, lack
 from oversmoothing.lab.arguments import argument_problems, build
 from oversmoothing.lab.launch.config import one_line
 from oversmoothing.lab.launch.execute import Start, finished, known_result, missing_seeds
@@ -62,6 +63,7 @@ def settings(
     optimize: str | None,
     paths: dict,
     matmul: Literal["medium", "high", "highest"] = "high",  # missing in configs of earlier runs
+    diagnose_every: int = 0,  # likewise
 ) -> None:
     """Declares the names and types of the top level of a config; it is never called."""
 
@@ -107,6 +109,8 @@ def _out_of_range(plain: dict[str, Any]) -> list[str]:
         problems.append(f"threads: expected {expected}, got {threads}")
     if least < 0:
         problems.append(f"checkpoint_seconds: expected 0 or more, got {least}")
+    if (every := plain.get("diagnose_every", 0)) < 0:
+        problems.append(f"diagnose_every: expected 0 (never) or more, got {every}")
     for name, path in plain["paths"].items():
         if not path or path.startswith("~"):
             problems.append(f"paths.{name}: expected a path, got {path!r}; write $HOME for ~")
@@ -125,7 +129,15 @@ def _part_problems(part: str, node: Any) -> list[str]:
         if part in COMPLETED:
             how = "expected true: more arguments come"
         return [f"{part}._partial_: {how} when it is run"]
-    return _node_problems(part, node, PARTS[part])
+    return _node_problems(part, node, PARTS[part]) or _missing_package(part, node)
+
+
+def _missing_package(part: str, node: dict[str, Any]) -> list[str]:
+    """Names the package that a logger needs and that is not installed."""
+    package = getattr(get_object(node["_target_"]), "package", None)
+    if part != "logger" or not package or find_spec(package):
+        return []
+    return [f"logger: {short_name(node)} needs the package {package}; {install(package)}"]
 
 
 def _node_problems(key: str, node: dict[str, Any], given: tuple[str, ...] | None) -> list[str]:
@@ -243,13 +255,15 @@ def _is_task(config: DictConfig) -> bool:
 
 
 def _fit_problems(config: DictConfig) -> list[str]:
-    """Lists groups that the task needs but lacks, and groups that it does not use."""
+    """Lists groups that the task needs but lacks, and options that it does not use."""
     name, needs, problems = short_name(config.task), _needs(config), []
     for group in ("backbone", "trainer", "data"):
         if group in needs and not config[group]:
             problems.append(f"{group}: task {name} needs one; choose with {group}=…")
         if group not in needs and config[group]:
             problems.append(f"{group}: task {name} has no use for it; add {group}=none")
+    if config.get("diagnose_every") and not get_object(config.task._target_).diagnoses:
+        problems.append(f"diagnose_every: task {name} measures no layers; leave it out")
     return problems
 
 

@@ -126,7 +126,8 @@ def obtain(
             env |= {"code": code} if code else {}
             _require_same_data(folder, known, env["data"])
             for seeds in start.groups(missing):
-                recorder = Recorder(folder, seeds, config.checkpoint_seconds, sink)
+                every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
+                recorder = Recorder(folder, seeds, config.checkpoint_seconds, sink, every)
                 known = _with_seeds(known, config, start, recorder, env)
                 if sink:
                     sink.summarise(known)

@@ -97,6 +97,7 @@ class Recorder:
         seeds: of the networks in training. Every log line contains them.
         checkpoint_seconds: minimum time between two checkpoints.
         sink: also receives every log line (W&B).
+        diagnose_every: epochs or steps between two measurements of the layers; 0: none.
 
     Attributes:
         log_file: ``metrics.jsonl`` of these seeds.
@@ -109,7 +110,9 @@ class Recorder:
         seeds: list[int],
         checkpoint_seconds: float = 30.0,
         sink: Callable[[dict[str, Any]], None] | None = None,
+        diagnose_every: int = 0,
     ) -> None:
+        self.diagnose_every = diagnose_every
         self.folder, self.seeds = Path(folder), list(seeds)
         self.log_file = self.folder / group_name(self.seeds) / LOG
         self.checkpoint = self.log_file.with_name(CHECKPOINT)
@@ -148,6 +151,11 @@ class Recorder:
             self._told = now
             run = f"{self.folder.name}/{group_name(self.seeds)}"
             print(f"{run}: {words}", file=sys.stderr, flush=True)
+
+    def diagnosis_due(self, step: int, last: bool = False) -> bool:
+        """Whether this process measures the layers after a number of epochs or steps."""
+        due = self.diagnose_every and (last or step % self.diagnose_every == 0)
+        return bool(due) and self._writes
 
     def checkpoint_due(self) -> bool:
         """Whether ``checkpoint_seconds`` have passed since the last checkpoint."""
@@ -282,7 +290,18 @@ def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:
         for key, value in line.items()
         if key not in ("seeds", axis) and _is_number_by_seed(value, len(line["seeds"]))
     }
-    return place, ", ".join(f"{key} {value:.4g}" for key, value in [*means.items()][:SHOWN])
+    words = [f"{key} {value:.4g}" for key, value in [*means.items()][:SHOWN]]
+    return place, ", ".join(words + _layer_words(line.get("layers") or []))
+
+
+def _layer_words(layers: list[dict[str, list[float]]]) -> list[str]:
+    """Returns ``cosine 0.41 -> 0.98``, after the first and the last layer, means over the seeds."""
+    ends = {
+        name: [statistics.fmean(own[name][layer] for own in layers) for layer in (0, -1)]
+        for name in ("cosine", "effective_rank")
+        if layers and name in layers[0]
+    }
+    return [f"{name} {first:.3g} -> {last:.3g}" for name, (first, last) in ends.items()]
 
 
 def _is_number_by_seed(value: Any, seeds: int) -> bool:

@@ -85,12 +85,14 @@ class Task(ABC):
         needs: groups of the config that the task needs, among ``data``, ``backbone`` and
             ``trainer``; a config with one of the others is refused.
         seeds_together: whether one call of ``run`` trains all seeds; if not, each call trains one.
+        diagnoses: whether ``run`` measures the layers during training (``diagnose_every``).
         toy: replaces the data while a config is checked.
         kinds: ``data`` and ``trainer`` -> classes that the task accepts, and the choices in words.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone", "trainer")
     seeds_together: ClassVar[bool] = False
+    diagnoses: ClassVar[bool] = False
     toy: ClassVar[Any] = Labels()
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {}
 

@@ -105,6 +105,7 @@ class Classification(Task):
             added to the cross-entropy.
     """
 
+    diagnoses: ClassVar[bool] = True
     toy: ClassVar[Any] = LabelledImages("toy", ("a", "b"), (), (), None, None, "")
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {
         "data": (
@@ -166,7 +167,8 @@ class Classification(Task):
         loader = partial(train_batches, data, sample, collate=collate, **how)
         of_noise = host.mean, host.std
         objective = Objective(self.mix, len(data.classes), seed, *of_noise, self.uniformity)
-        TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
+        own, measure = (job.recorder, job.device), partial(evaluator.layers, host)
+        TrainingLoop(network, objective, loader, trainer, *own, layers=measure).fit()
         job.recorder.save_weights(network.state_dict())
         with job.recorder.progress(len(data.val), "evaluation") as bar:
             results: Result = evaluator.accuracy(network, bar.update)
@@ -430,8 +432,8 @@ def _last_loss(recorder: Recorder) -> float | None:
     """Reads the last loss from the log, which resumed runs also have; None except in process 0."""
     if distributed.rank() > 0:
         return None
-    lines = recorder.log_file.read_text("utf-8").splitlines()
-    return json.loads(lines[-1])["loss_cls"][0]
+    lines = map(json.loads, reversed(recorder.log_file.read_text("utf-8").splitlines()))
+    return next(line["loss_cls"][0] for line in lines if "loss_cls" in line)
 
 
 TOP = (1, 5)

@@ -43,6 +43,7 @@ class GLUE(Task):
         eval_batch: texts per batch in evaluation; it affects results if aggregators see padding.
     """
 
+    diagnoses: ClassVar[bool] = True
     toy: ClassVar[Any] = TextSet("toy", 2, (), {}, (), {"val": ()}, None, "")
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {
         "data": (TextSet, "task glue reads sentences; choose data=glue"),
@@ -93,7 +94,8 @@ class GLUE(Task):
         how = {"seed": seed, "workers": trainer.workers, "collate": tokens.collate}
         loader = partial(train_batches, data, tokens.sample, **how)
         objective = Objective(data.num_classes)
-        TrainingLoop(network, objective, loader, trainer, job.recorder, job.device).fit()
+        own = (job.recorder, job.device)
+        TrainingLoop(network, objective, loader, trainer, *own, layers=evaluator.layers).fit()
         job.recorder.save_weights(network.state_dict())
         results: Result = {"weights": weights_of(network.backbone)}
         for part in data.parts:

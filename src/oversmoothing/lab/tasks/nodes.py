@@ -127,6 +127,7 @@ class Nodes(Task):
     """
 
     seeds_together: ClassVar[bool] = True
+    diagnoses: ClassVar[bool] = True
     toy: ClassVar[Any] = _two_nodes()
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {
         "data": (
@@ -222,12 +223,15 @@ class FullBatchLoop:
         progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
         with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
+            if self.epoch == 0:
+                self._diagnose()
             while self.epoch < self.trainer.epochs and not self._stopped():
                 losses = self.step()
                 self.epoch += 1
                 last = self.epoch == self.trainer.epochs
                 if last or self.epoch % self.trainer.eval_every == 0:
                     self._record(losses)
+                self._diagnose(last)
                 if self.recorder.checkpoint_due():
                     self._save()
                 bar.update(1)
@@ -240,6 +244,11 @@ class FullBatchLoop:
         """Whether a seed had no better evaluation for ``patience`` epochs."""
         patience = self.trainer.patience
         return patience is not None and self.epoch - chosen["epoch"] >= patience
+
+    def _diagnose(self, last: bool = False) -> None:
+        """Logs the smoothness after every layer, if it is due."""
+        if self.recorder.diagnosis_due(self.epoch, last):
+            self.recorder.log(epoch=self.epoch, layers=self._layers())
 
     @torch.no_grad()
     def _layers(self) -> list[dict[str, list[float]]]:

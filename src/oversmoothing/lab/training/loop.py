@@ -160,6 +160,7 @@ class TrainingLoop:
         phase: name of this training within the run; a finished phase is skipped.
         before: number of steps in earlier phases, which count for the warm-up of aggregators.
         checks: measurements during the training; None: none.
+        layers: measures the layers, by name; logged every ``recorder.diagnose_every`` steps.
 
     Attributes:
         history: results of ``checks``, each with its ``step``; saved in checkpoints.
@@ -176,7 +177,9 @@ class TrainingLoop:
         phase: str = "training",
         before: int = 0,
         checks: Checks | None = None,
+        layers: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
+        self.layers = layers
         self.network, self.objective, self.loader = network, objective, loader
         self.trainer, self.recorder, self.device, self.phase = trainer, recorder, device, phase
         self.optimizer = trainer.optimizer(network)
@@ -200,6 +203,8 @@ class TrainingLoop:
             progress(self.trainer.iterations, self.recorder.folder.name) as bar,
         ):
             bar.update(self.step)
+            if self.step == 0:
+                self._diagnose()
             started, examples = time.monotonic(), 0
             for batch in self._batches():
                 losses = self._step(model, batch)
@@ -216,6 +221,7 @@ class TrainingLoop:
                 if should_log:
                     self._log(losses, examples / (time.monotonic() - started))
                     started, examples = time.monotonic(), 0
+                started += self._diagnose(last)
                 if should_measure:
                     self._measure()
                 if should_save:
@@ -320,12 +326,25 @@ class TrainingLoop:
 
     def _measure(self) -> None:
         """Runs ``checks`` on the uncompiled network, since images have many sizes."""
-        eager = torch.compiler.set_stance("force_eager") if self.trainer.compile else None
-        with eager or contextlib.nullcontext():
+        with self._uncompiled():
             measured = self.checks.measure()
         self.history.append({"step": self.step, **measured})
         numbers = {k: [v] for k, v in measured.items() if isinstance(v, int | float)}
         self.recorder.log(step=self.step, **numbers)
+
+    def _diagnose(self, last: bool = False) -> float:
+        """Logs the measures of the layers, if they are due; returns the seconds that it took."""
+        began = time.monotonic()
+        if self.layers and self.recorder.diagnosis_due(self.step, last):
+            with self._uncompiled():
+                measured = self.layers()
+            if measured:
+                self.recorder.log(step=self.step, layers=[measured])
+        return time.monotonic() - began
+
+    def _uncompiled(self) -> contextlib.AbstractContextManager:
+        wanted = self.trainer.compile
+        return torch.compiler.set_stance("force_eager") if wanted else contextlib.nullcontext()
 
     def _save(self) -> None:
         state = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}

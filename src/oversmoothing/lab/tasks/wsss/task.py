@@ -56,6 +56,7 @@ class WSSS(Task):
         aux_block: block whose output feeds the auxiliary classifier.
     """
 
+    diagnoses: ClassVar[bool] = True
     kinds: ClassVar[dict[str, tuple[Any, str]]] = {"trainer": (Recipe, "choose trainer=toco")}
     method: Method
     augment: Augment
@@ -146,9 +147,8 @@ class WSSS(Task):
         every = self.evaluation.every
         checks = Checks(every, evaluator.during_training) if every else None
         objective = Objective(self.method, network)
-        training = TrainingLoop(
-            network, objective, loader, trainer, *own, before=self.adaptation, checks=checks
-        )
+        during = {"before": self.adaptation, "checks": checks, "layers": evaluator.layers}
+        training = TrainingLoop(network, objective, loader, trainer, *own, **during)
         training.fit()
         job.recorder.save_weights(network.state_dict())
         results = evaluator.measure()

@@ -1,20 +1,24 @@
-"""The copy of a run for W&B, offline: what its logs hold, under its id."""
+"""Loggers: each copies what the log of a run holds, under the same names."""
 
 import csv
 import json
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.launch.command import command
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.identity import run_id
-from oversmoothing.lab.store.wandb import WandbSink, by_seed, final_numbers
+from oversmoothing.lab.store.loggers import TensorBoardSink, WandbSink, by_seed, final_numbers
 
 pytest.importorskip("wandb")
 
@@ -95,17 +99,74 @@ def test_a_seed_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
         assert any(axis.glob_name == "*" and axis.step_metric == "epoch" for axis in axes)
 
 
-def test_a_table_of_csv_has_a_row_for_each_seed_and_line(tmp_path: Path) -> None:
-    asked = config(tmp_path, "logger=csv")
-    execute(asked)
-    rows = [*csv.DictReader((run_folder(asked) / "metrics.csv").open(encoding="utf-8"))]
-    assert [(row["seed"], row["epoch"]) for row in rows[:3]] == [
-        ("0", "5"),
-        ("3", "5"),
-        ("0", "10"),
+class Writer:
+    """Stands for TensorBoard's writer, which tests may lack; keeps what it gets."""
+
+    made: list["Writer"] = []
+
+    def __init__(self, folder: str, purge_step: int | None = None) -> None:
+        self.folder, self.purge_step, self.scalars = Path(folder), purge_step, {}
+        self.made.append(self)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars[step, name] = value
+
+    def add_hparams(self, facts: dict, numbers: dict, run_name: str) -> None:
+        self.facts, self.numbers = facts, numbers
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
+    monkeypatch.setattr(Writer, "made", [])
+    fake = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    return Writer.made
+
+
+def by_step(rows: Iterator[dict[str, Any]]) -> dict[tuple[int, str], float]:
+    """Rows of scalars -> (epoch, name) -> value."""
+    return {(row["epoch"], name): row[name] for row in rows for name in row.keys() - {"epoch"}}
+
+
+def test_csv_and_tensorboard_get_the_scalars_of_the_log(tmp_path: Path, writers: list) -> None:
+    for name in ("csv", "tensorboard"):
+        execute(asked := config(tmp_path / name, f"logger={name}", "diagnose_every=10"))
+    folder = run_folder(asked)
+    lines = [by_seed(line) for line in log_lines(folder)]
+    table = (tmp_path / "csv" / folder.name / "metrics.csv").read_text("utf-8").splitlines()
+    cells = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(table)]
+    assert [writer.folder for writer in writers] == [
+        folder / "tensorboard" / f"seed{seed}" for seed in (0, 3)
     ]
-    [*_, last] = log_lines(run_folder(asked))
-    assert len(rows) == 8 and float(rows[-1]["val/accuracy"]) == last["val_accuracy"][1]
+    for seed, writer in zip((0, 3), writers, strict=True):
+        expected = by_step(line[seed] for line in lines)
+        own = (
+            {k: v for k, v in row.items() if k != "seed"} for row in cells if row["seed"] == seed
+        )
+        assert by_step(own) == writer.scalars == expected
+        assert {"val/accuracy", "train/loss", "layers/effective_rank/2"} <= {n for _, n in expected}
+        facts = {"seed": seed, "task": "nodes", "data": "csbm", "method": "none"}
+        assert writer.facts == facts | {"depth": "2 layers"}
+        assert writer.numbers["result/test_accuracy"] > 0 and writer.purge_step == 0
+
+
+def test_event_files_hold_the_scalars_of_the_log(tmp_path: Path) -> None:
+    """Those after a checkpoint come again in a resumed run, and count once."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    asked, sink = config(tmp_path), None
+    for steps in ((5, 10), (10, 15)):
+        sink = TensorBoardSink(tmp_path, asked)
+        for step in steps:
+            sink({"seeds": [0], "epoch": step, "train_loss": [1 / step]})
+        sink.close()
+    read = EventAccumulator(str(tmp_path / "tensorboard" / "seed0")).Reload()
+    found = [(event.step, event.value) for event in read.Scalars("train/loss")]
+    assert found == [(step, pytest.approx(1 / step)) for step in (5, 10, 15)]
 
 
 def test_a_run_has_an_entry_of_its_own_beside_one_that_failed(tmp_path: Path) -> None:
@@ -147,3 +208,10 @@ def test_what_wandb_refuses_is_one_line(
     with pytest.raises(InputError, match=f"^{key}: ") as raised:
         WandbSink(tmp_path, config(tmp_path), **options)
     assert "\n" not in str(raised.value)
+
+
+def test_a_missing_package_is_named_before_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oversmoothing.lab.launch.check.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"\[tensorboard\]") as raised:
+        command(["logger=tensorboard"])
+    assert raised.value.key == "logger"

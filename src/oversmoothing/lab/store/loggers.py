@@ -1,4 +1,9 @@
-"""Copies the logs of a run to Weights & Biases, or into a table of CSV."""
+"""Loggers: they copy the log of a run to Weights & Biases, to TensorBoard, or into a CSV table.
+
+A file of ``configs/logger`` names a logger's class and options. All loggers get the same scalars
+under the same names, by seed (see ``by_seed``): ``train/loss``, ``val/accuracy``,
+``layers/cosine/1``. Their axis is the epoch, the step or the layer.
+"""
 
 import csv
 import io
@@ -6,9 +11,11 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
+from PIL import Image
 
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.store.files import OUTPUTS, write_text
@@ -19,7 +26,29 @@ AXES = ("epoch", "step", "layer")
 TRAINING = ("loss_", "lr", "examples_per_second")  # beginnings of names without their part
 
 
-class WandbSink:
+class Logger:
+    """Base class: a logger that does nothing.
+
+    Attributes:
+        package: that it needs besides those of the extra ``train``; an extra has the same name.
+    """
+
+    package: ClassVar[str | None] = None
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Takes a log line of some seeds."""
+
+    def picture(self, name: str, path: Path, seeds: list[int]) -> None:
+        """Takes a picture of the run folder."""
+
+    def summarise(self, result: dict[str, Any]) -> None:
+        """Takes the content of ``result.json`` when some seeds have finished."""
+
+    def close(self) -> None:
+        """Ends the logging, after a success and after a failure."""
+
+
+class WandbSink(Logger):
     """Sends log lines, pictures and results to W&B: one W&B run per seed, grouped by the run.
 
     A seed that continues later goes on under the same id. Offline, every attempt leaves a folder
@@ -84,7 +113,7 @@ class WandbSink:
         """Returns the W&B run of a seed; the first log line sets the axis of its charts."""
         if seed not in self.runs:
             self.runs[seed] = self._opened(seed)
-        axis = next((key for key in AXES if line and key in line), None)
+        axis = axis_of(line or {})
         if axis and seed not in self.axes:
             self.axes[seed] = axis
             self.runs[seed].define_metric(axis)
@@ -92,25 +121,21 @@ class WandbSink:
         return self.runs[seed]
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Sends a log line."""
         for seed, values in by_seed(line).items():
             self._send(lambda s=seed, v=values: self._run(s, line).log(v))
 
     def picture(self, name: str, path: Path, seeds: list[int]) -> None:
-        """Sends a picture of the run folder."""
         import wandb
 
         for seed in seeds:
             self._send(lambda s=seed: self._run(s).log({name: wandb.Image(str(path))}))
 
     def summarise(self, result: dict[str, Any]) -> None:
-        """Puts the numbers of each seed of ``result.json`` into W&B's summary."""
         for seed, run in self.runs.items():
             own = result["seeds"].get(str(seed), {})
             self._send(lambda r=run, o=own: r.summary.update(final_numbers(o)))
 
     def close(self) -> None:
-        """Ends the W&B runs."""
         for run in self.runs.values():
             self._send(lambda r=run: r.finish())
 
@@ -124,10 +149,63 @@ class WandbSink:
             warnings.warn(f"logger: {reason_of(error)}; the run goes on without W&B", stacklevel=3)
 
 
-class CSVSink:
+class TensorBoardSink(Logger):
+    """Writes event files for TensorBoard: a run of TensorBoard for every seed.
+
+    ``tensorboard --logdir outputs`` shows them as ``<run>/tensorboard/seed0``. The tab HPARAMS
+    compares the results by task, data, method and depth. A seed that continues later replaces what
+    it logged after its last checkpoint.
+
+    Args:
+        folder: run folder; the files go to ``<folder>/tensorboard``.
+        config: composed config.
+    """
+
+    package = "tensorboard"
+
+    def __init__(self, folder: Path, config: DictConfig) -> None:
+        self.folder, self.config = folder, config
+        self.writers: dict[int, Any] = {}
+
+    def _writer(self, seed: int, step: int | None = None) -> Any:
+        """Returns the writer of a seed; the first step hides what was written from there on."""
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
+
+        if seed not in self.writers:
+            own = self.folder / "tensorboard" / f"seed{seed}"
+            self.writers[seed] = SummaryWriter(str(own), purge_step=step)
+        return self.writers[seed]
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        for seed, values in by_seed(line).items():
+            step = values.pop(axis_of(line), None)
+            for name, value in values.items():
+                self._writer(seed, step).add_scalar(name, value, step)
+
+    def picture(self, name: str, path: Path, seeds: list[int]) -> None:
+        with Image.open(path) as file:
+            pixels = np.asarray(file.convert("RGB"))
+        for seed in seeds:
+            self._writer(seed).add_image(name, pixels, dataformats="HWC")
+
+    def summarise(self, result: dict[str, Any]) -> None:
+        facts = facts_of(self.config)
+        for seed, writer in self.writers.items():
+            numbers = final_numbers(result["seeds"].get(str(seed), {}))
+            writer.add_hparams({"seed": seed, **facts}, numbers, run_name=".")
+        self.close()
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+        self.writers = {}
+
+
+class CSVSink(Logger):
     """Writes ``metrics.csv`` into the run's folder when the run ends or stops.
 
-    It has one row per seed and log line, the axis and the scalars as W&B gets them.
+    It has one row per seed and log line. The rows are read from the logs in the folder, which also
+    hold the lines of earlier attempts.
 
     Args:
         folder: run folder.
@@ -137,14 +215,7 @@ class CSVSink:
     def __init__(self, folder: Path, config: DictConfig) -> None:
         self.folder = folder
 
-    def __call__(self, line: dict[str, Any]) -> None:
-        """Does nothing: the lines are read from the logs, which also hold those of earlier runs."""
-
-    def summarise(self, result: dict[str, Any]) -> None:
-        """Does nothing: the results are in ``result.json``."""
-
     def close(self) -> None:
-        """Writes the table."""
         rows = [*logged(self.folder)]
         columns = list(dict.fromkeys(key for row in rows for key in row))
         table = io.StringIO()
@@ -170,6 +241,11 @@ def facts_of(config: DictConfig) -> dict[str, str]:
     facts = {"task": short_name(config.task), "data": data.get("name") or short_name(data)}
     facts |= {"method": method, "depth": f"{depth} layers" if depth else ""}
     return {key: value for key, value in facts.items() if value}
+
+
+def axis_of(line: dict[str, Any]) -> str:
+    """Returns the key of a log line that is the axis of charts; empty if it has none."""
+    return next((key for key in AXES if key in line), "")
 
 
 def by_seed(line: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -198,14 +274,14 @@ def grouped(name: str) -> str:
 
 
 def scalars(name: str, value: Any) -> dict[str, Any]:
-    """``layers``, {"mad": [a, b]} -> {"layers/mad/1": a, "layers/mad/2": b}."""
+    """``layers``, {"mad": [a, b]} -> {"layers/mad/1": a, "layers/mad/2": b}; leaves None out."""
     if isinstance(value, dict):
         items = [*value.items()]
     elif isinstance(value, list):
         width = len(str(len(value)))
         items = [(f"{n:0{width}}", inner) for n, inner in enumerate(value, start=1)]
     else:
-        return {name: value}
+        return {} if value is None else {name: value}
     return {k: v for key, inner in items for k, v in scalars(f"{name}/{key}", inner).items()}
 
 
