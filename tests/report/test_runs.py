@@ -4,7 +4,9 @@ import csv
 import json
 import re
 import shlex
+import shutil
 import statistics
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -65,3 +67,26 @@ def test_the_page_needs_no_network_and_holds_the_rows(tmp_path: Path, runs: list
     assert [row["id"] for row in rows] == [run.id for run in runs]
     assert not re.search(r"https?://|src=|@import", re.sub(r"^const RUNS.*$", "", text, flags=re.M))
     assert len(text.encode()) < 1_500_000
+
+
+def test_methods_have_one_name_and_candidates_are_marked(runs: list[Run]) -> None:
+    names = {run.method for run in runs}
+    assert {"layernorm+residual", "residual", "gcnii", "jknet"} <= names
+    for run in runs:
+        skips = {"backbone.residual=1", "backbone.residual=2", "backbone.skip=residual"}
+        assert bool(skips & {*run.command.split()}) == ("residual" in run.method.split("+"))
+        assert run.tables and not (run.candidate and "cures" not in run.tables[0])
+    assert Counter(run.n for run in runs if run.candidate).keys() == {2}  # the seeds of the search
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_a_browser_filters_and_sorts(tmp_path: Path, runs: list[Run]) -> None:
+    write_runs(page := tmp_path / "runs.html", RESULTS)
+    expected = sorted((r.mean for r in runs if "table6" in r.tables), reverse=True)
+    browser = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    address = f"file://{page}#table=table6&sort=mean&down=true"
+    made = subprocess.run([*browser, address], capture_output=True, text=True, timeout=120).stdout
+    shown = re.findall(r'data-name="mean"[^>]*>([\d.]+)<', made)
+    assert shown == [f"{mean:.2f}" for mean in expected]
+    hidden = sum(run.candidate for run in runs)
+    assert f"{len(expected)} of {len(runs) - hidden} runs, without {hidden} candidates" in made

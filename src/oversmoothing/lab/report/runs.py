@@ -34,12 +34,15 @@ class Run:
 
     Args:
         network: backbone, or for torch-geometric its convolution.
+        method: aggregators, and skip connections and DropEdge of the backbone.
         settings: other overrides that tell it from the other runs of its experiment.
         metric: the first number that a table shows of it; ``mean`` and ``std`` (ddof = 1; None for
             one seed) are over all recorded seeds.
         values: of the metric, by seed.
         more: other metric -> mean and std.
-        where: tables that show it, and on what it was run.
+        tables: that show it.
+        where: it was run: versions, device, commit and time.
+        candidate: it was only tried, with the seeds of a search, and not chosen.
     """
 
     id: str
@@ -55,7 +58,10 @@ class Run:
     values: dict[str, float | None]
     more: dict[str, tuple[float | None, float | None]]
     command: str
-    where: str
+    tables: tuple[str, ...]
+    experiment: str
+    where: str = ""
+    candidate: bool = False
 
 
 def write_runs(path: Path, results: Path) -> None:
@@ -101,7 +107,6 @@ def _run(record: Mapping[str, Any], cells: Sequence[Line]) -> Run:
     words = _words(cells)
     backbone = config["backbone"]
     depth = option(backbone, "depth")
-    tables = ", ".join(dict.fromkeys(line["table"] for line in cells))
     return Run(
         id=record["id"],
         data=_data_name(config),
@@ -115,7 +120,9 @@ def _run(record: Mapping[str, Any], cells: Sequence[Line]) -> Run:
         values={seed: _rounded(value) for seed, value in values.items()},
         more={metric: (*_spread(of).values(),) for metric, of in numbers.items()},
         command=_command(words, [*seeds]),
-        where=f"tables {tables}; {_environment(record)}",
+        tables=tuple(dict.fromkeys(line["table"] for line in cells)),
+        experiment=cells[0]["experiment"] if cells else "",
+        where=_environment(record),
     )
 
 
@@ -148,7 +155,8 @@ def _of_cures(results: Path) -> Iterator[Run]:
         graph, network, layers, method = place
         values = {line["seed"]: float(line["test_accuracy"]) for line in lines}
         validated = {line["seed"]: float(line["val_accuracy"]) for line in lines}
-        words = [*cells[tuple(place)].words, *candidate.split()]
+        cell = cells[tuple(place)]
+        words = [*cell.words, *candidate.split()]
         yield Run(
             id=lines[0]["run"],
             data=graph.lower(),
@@ -162,7 +170,9 @@ def _of_cures(results: Path) -> Iterator[Run]:
             values=values,
             more={"val_accuracy": (*_spread(validated).values(),)},
             command=_command(words, [*values]),
-            where="tables cures",
+            tables=(cell.about.name,),
+            experiment=cell.experiment,
+            candidate=values.keys() <= {*map(str, cell.about.tuning_seeds)},
         )
 
 
@@ -186,7 +196,17 @@ def _network_name(backbone: Mapping[str, Any]) -> str:
 
 
 def _method(config: Mapping[str, Any]) -> str:
+    """Returns ``layernorm+residual``: the aggregators, and what the backbone does besides."""
+    backbone = config["backbone"]
+    skip = option(backbone, "skip")
+    beside = {
+        "residual": option(backbone, "residual") or skip == "residual",
+        "gcnii": short_name(backbone) == "gcnii" or skip == "initial",
+        "jknet": option(backbone, "jumping") not in (None, "none"),
+        "dropedge": option(backbone, "drop_edge"),
+    }
     parts = [short_name(config[key]) for key in ("aggregator", "then")]
+    parts += [name for name, used in beside.items() if used]
     return "+".join(part for part in parts if part not in ("", "none")) or "none"
 
 
