@@ -179,6 +179,15 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     assert "1 of 2 cells are measured" in table
 
 
+def test_only_what_is_asked_for_is_printed(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = "--graphs Cora --networks GCN --layers 2 32 --methods none GCNII --draw"
+    assert cures.main(asked.split()) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    cells = [line.split("|")[1].strip() for line in lines]
+    assert cells == ["GCN, Cora", "---", "none", "GCNII"] and lines[0].count("L = ") == 2
+
+
 def test_committed_records_are_the_runs_of_the_study() -> None:
     """Every 200th line: its id is that of the command, today or in an earlier version."""
     found = cures_cells.read(RESULTS / "cures.csv")
