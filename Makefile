@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c requirements.lock
+PIP = $(PY) -m pip install --disable-pip-version-check -c requirements.lock
+INSTALL = $(PIP) --quiet
 OSM = $(PY) -m oversmoothing
 JOBS = 1
 TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
@@ -81,9 +82,13 @@ help:  ## list the targets
 setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 
 $(VENV)/.installed: pyproject.toml requirements.lock
+	@rm -f $@
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing torch and the other packages (several GB, minutes) …"
-	@$(INSTALL) -e '.[repro,dev]' 2>/dev/null || { $(INSTALL) -e '.[train,dev]' && \
+	@echo "installing torch, torch-geometric, transformers and what they need into $(VENV):"
+	@echo "about 7 GB with torch's CUDA libraries; 6 minutes on a fast network; large files are named:"
+	@{ $(PIP) -e '.[repro,dev]' 2>/dev/null && touch $@; } | awk '/^ *Downloading .* [MG]B/ \
+	  {print " ", $$2, $$3, $$4; fflush()} /^Installing collected/ {print "  unpacking …"; fflush()}'
+	@test -f $@ || { $(INSTALL) -e '.[train,dev]' && \
 	  for extra in text digits metis search; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \
 	      || echo "optional extra '$$extra' could not be installed; parts that need it name it"; \

@@ -5,9 +5,11 @@ interrupted search continues with the same command, without a storage of its own
 plugins only from the namespace ``hydra_plugins``.
 """
 
+import io
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -81,21 +83,24 @@ class Optuna(Sweeper):
             self._tell(trials, self.launcher.launch(jobs, initial_job_idx=trials[0].number))
         done = [trial for trial in self.study.trials if trial.value is not None]
         if not done:
-            raise CompactHydraException("no trial has a result, see above")
+            raise CompactHydraException("no trial has a result; the lines above say why")
         best = {"params": self.study.best_params, "value": self.study.best_value}
         found = {"name": "optuna", **{f"best_evaluated_{key}": own for key, own in best.items()}}
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "optimization_results.yaml"
         path.write_text(yaml.safe_dump(found, sort_keys=False), encoding="utf-8")
         shown = " ".join(f"{key}={value}" for key, value in best["params"].items())
-        print(f"best of {len(done)} trials: {best['value']:g} with {shown}", flush=True)
+        failed = f", {self.n_trials - len(done)} failed" * (len(done) < self.n_trials)
+        print(f"best of {self.n_trials} trials{failed}: {best['value']:g} with {shown}", flush=True)
 
     def _tell(self, trials: Sequence[Any], jobs: Sequence[Any]) -> None:
         from optuna.trial import TrialState
 
         for trial, job in zip(trials, jobs, strict=True):
             try:
-                self.study.tell(trial, job.return_value)
+                with redirect_stderr(io.StringIO()):  # Hydra prints all overrides of a failed job
+                    value = job.return_value
+                self.study.tell(trial, value)
             except CompactHydraException as error:
                 print(error, file=sys.stderr, flush=True)
                 self.study.tell(trial, state=TrialState.FAIL)

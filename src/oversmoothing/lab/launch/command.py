@@ -325,11 +325,16 @@ def unfinished(configs: Sequence[DictConfig]) -> int:
 
 
 def run_by_hydra(words: list[str]) -> None:
-    """Hands a checked command line over to Hydra."""
+    """Hands a checked command line over to Hydra; exits with 1 if a sweeper gives up."""
     if hasattr(signal, "SIGPIPE") and not {"-m", "--multirun"} & {*words}:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # else `--help | head` is an error
     sys.argv[1:] = words
-    _by_hydra()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors, with lines of its own
+    try:
+        _by_hydra()
+    except CompactHydraException as error:
+        complain(*str(error).removeprefix("error: ").splitlines())
+        sys.exit(1)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")
@@ -338,7 +343,7 @@ def _by_hydra(config: DictConfig) -> float | None:
     if multiprocessing.parent_process():  # in a worker of hydra/launcher=processes
         follow_parent()
     given = HydraConfig.get()
-    chosen = " ".join(given.overrides.task)
+    chosen = " ".join(other_runs([*given.overrides.task]))
     if given.runtime.choices["hydra/sweeper"] != "basic":
         return _trial(config, chosen)
     attempt(config, wait=True, swept=chosen)
@@ -349,8 +354,8 @@ def _trial(config: DictConfig, chosen: str) -> float:
     """Checks and runs one config for a sweeper; returns the metric, averaged over the seeds.
 
     Raises:
-        CompactHydraException: bad input, or no such metric, so that the sweeper gets no number;
-            Hydra prints it without a traceback. Other errors of the run are passed on.
+        CompactHydraException: bad input, or no such metric, so that the sweeper gets no number.
+            Other errors of the run are passed on.
     """
     try:
         _stop_at(name_problems([config]) or all_problems(config, {}))

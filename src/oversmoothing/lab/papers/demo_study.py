@@ -48,8 +48,8 @@ def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
     doc = __doc__.split("\n")[0]
     ArgumentParser(prog="oversmoothing figure demo", description=doc).parse_args(argv)
-    cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw"
-    data = "cora" if cora.is_dir() else "sbm"
+    cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw/ind.cora.graph"
+    data = "cora" if cora.is_file() else "sbm"
     print(f"1/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
     networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
     print(f"2/3 rank of random transformers: {' '.join(RANK)}", flush=True)
