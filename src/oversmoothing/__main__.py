@@ -33,10 +33,10 @@ def main() -> int:
     Without a command it prints its help and returns 1, as git does.
     """
     name, *words = sys.argv[1:] or [""]
-    if name in ("", "-h", "--help"):
+    if name in ("", "-h", "--help", "help"):
         print(USAGE, *(f"  {key:9} {what}" for key, (_, what) in COMMANDS.items()), sep="\n")
         return 0 if name else 1
-    if name == "--version":
+    if name in ("--version", "version"):
         print(f"oversmoothing {__version__}")
         return 0
     if name not in COMMANDS:

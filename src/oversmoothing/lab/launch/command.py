@@ -24,7 +24,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from oversmoothing.errors import InputError, Problems, complain, lack, meant
+from oversmoothing.errors import InputError, Problems, closest, complain, lack
 from oversmoothing.lab.launch.check import all_problems, config_problems, started
 from oversmoothing.lab.launch.config import (
     CONFIGS,
@@ -201,9 +201,14 @@ def _flags(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=SHOWN)
     given, unknown = parser.parse_known_intermixed_args(argv)
     known = [flag.split()[0] for flag in (*SWITCHES, *WITH_VALUE)] + ["--cfg", "--info"]
-    given.problems = [f"{word}: no such flag; {meant(word, known)}" for word in unknown]
+    given.problems = [f"{word}: no such flag; {_flag_meant(word, known)}" for word in unknown]
     given.problems += _misused(given)
     return given
+
+
+def _flag_meant(word: str, known: list[str]) -> str:
+    near = closest(word, {flag: flag for flag in known}, cutoff=0.75)
+    return f"did you mean {near!r}?" if near else "settings are key=value, such as trainer.lr=0.1"
 
 
 def _misused(given: argparse.Namespace) -> list[str]:

@@ -1,15 +1,16 @@
-"""A five-minute tour: a depth study on a graph, a small Figure 1, segmentation, and one page.
+"""A tour in minutes: a depth study on a graph, a small Figure 1, segmentation, and one page.
 
 It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated graph.
 """
 
 import os
 import sys
+import time
 import webbrowser
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import torch
@@ -23,6 +24,7 @@ from oversmoothing.lab.drawing.panels import LINES, depth_axis, extremes, panels
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
+from oversmoothing.lab.processes import in_processes
 from oversmoothing.lab.report.page import Section, write_page
 from oversmoothing.lab.tasks.overlap import Confusion
 
@@ -38,10 +40,23 @@ METHODS = {
 TRAINING = ["seeds=[0]", "trainer.epochs=60", "trainer.lr=0.01", "backbone.dropout=0.3"]
 SCENES = ["experiment=wsss_scenes"]
 STAGES = {"CAM": "cam", "refined label": "pseudo", "mask": "seg_ms"}
-DEPTHS = (32, 8, 2)  # longest first, so that two processes finish together
+SECONDS = {32: 35, 8: 15, 2: 8}  # of the networks of a depth
+DEPTHS = [*SECONDS]
 COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
 
 Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result of the seed
+
+
+class Part(NamedTuple):
+    """Runs of one process.
+
+    Args:
+        seconds: that they take on an idle core, for the estimate of the time that is left.
+    """
+
+    name: str
+    configs: list[DictConfig]
+    seconds: float
 
 
 def main(argv: list[str]) -> int:
@@ -50,17 +65,48 @@ def main(argv: list[str]) -> int:
     ArgumentParser(prog="oversmoothing figure demo", description=doc).parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw/ind.cora.graph"
     data = "cora" if cora.is_file() else "sbm"
-    print(f"1/3 GCNs of 2, 8 and 32 layers on {data}", flush=True)
     networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
-    print(f"2/3 rank of random transformers: {' '.join(RANK)}", flush=True)
-    ranks = configs([*RANK, *COMMON])
-    print("3/3 segmentation from image-level labels, on generated scenes", flush=True)
-    [scenes] = configs([*SCENES, *COMMON])
-    if run_all([scenes, *networks.values(), *ranks], jobs=min(2, os.cpu_count() or 1)):
+    ranks, [scenes] = configs([*RANK, *COMMON]), configs([*SCENES, *COMMON])
+    parts = [Part("segmentation from image-level labels, on generated scenes", [scenes], 115)]
+    for depth, seconds in SECONDS.items():
+        own = [networks[method, depth] for method in METHODS]
+        parts.append(Part(f"GCNs of {depth} layers on {data}", own, seconds))
+    parts.append(Part("rank of random transformers", ranks, 30))
+    if _run(parts, jobs=min(2, os.cpu_count() or 1)):
         return 1
     study = {m: {d: _result(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
     _show([_graph(data, study), _rank(panels_of(ranks)), _segmentation(scenes)])
     return 0
+
+
+def _run(parts: Sequence[Part], jobs: int) -> int:
+    """Runs each part in a process; says when one ends, and how long the others take.
+
+    With two processes the first part, the longest, has one of them, and the others share one.
+    """
+    lanes = [parts[:1], parts[1:]] if jobs > 1 else [parts]
+    minutes = max(sum(part.seconds for part in lane) for lane in lanes) / 60
+    print(f"{len(parts)} parts: about {minutes:.0f} minutes on {jobs} idle cores", flush=True)
+    began, failed, ended = time.monotonic(), 0, []
+    for part, count in in_processes(_failed, parts, jobs, lambda _: 1):
+        failed += count
+        ended.append(part.name)
+        passed = time.monotonic() - began
+        left = f", about {_left(lanes, ended, passed):.0f} s left" * (len(ended) < len(parts))
+        said = f"part {len(ended)} of {len(parts)} after {passed:.0f} s{left}"
+        print(f"{said}: {part.name}", flush=True)
+    return failed
+
+
+def _left(lanes: Sequence[Sequence[Part]], ended: Collection[str], passed: float) -> float:
+    """Returns the seconds that the slowest lane still takes; one without an end is as fast."""
+    done = [sum(part.seconds for part in lane if part.name in ended) for lane in lanes]
+    whole = [sum(part.seconds for part in lane) for lane in lanes]
+    return max(passed * (of / (own or max(done)) - 1) for of, own in zip(whole, done))
+
+
+def _failed(part: Part) -> int:
+    return len(run_all(part.configs))
 
 
 def _network(data: str, words: list[str], layers: int) -> DictConfig:
