@@ -109,7 +109,7 @@ docs: setup  ## build the documentation into site/
 	$(OSM) report --runs site/runs.html
 	@echo "open site/index.html"
 
-demo: setup  ## five minutes: a small Figure 1, a depth study and segmentation, on one page
+demo: setup  ## minutes: a small Figure 1, a depth study and segmentation, on one page
 	$(OSM) figure demo
 
 test: setup  ## run all tests

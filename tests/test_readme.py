@@ -5,7 +5,6 @@ import contextlib
 import fnmatch
 import functools
 import io
-import pkgutil
 import re
 import runpy
 import shlex
@@ -19,7 +18,7 @@ import pytest
 from guide import PARTS, ROOT, commands
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab import papers
+from oversmoothing.lab import figure
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.command import command
 from oversmoothing.lab.launch.config import plan
@@ -32,7 +31,7 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"].keys()
 TABLES = {cell.table for cell in load(RESULTS / "expected")}
-FIGURES = [module.name for module in pkgutil.iter_modules(papers.__path__)]
+FIGURES = [module for module, _ in figure.FIGURES.values()]
 OWN = {path.relative_to(PARTS).as_posix() for path in PARTS.glob("*/*.yaml")}
 PLUGINS = {"slurm": "hydra_plugins.hydra_submitit_launcher", "tensorboard": "tensorboard"}  # needed
 PLAIN = (  # commands that are not of this repository
