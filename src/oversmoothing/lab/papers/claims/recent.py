@@ -185,7 +185,6 @@ def gradients_or_smoothness(evidence: Evidence) -> Finding:
     Spearman's correlation over initial weights and depths, for each seed.
     """
     lines = [line for line in _trained(evidence) if line["norm"] == "none"]
-    lines = [line for line in lines if line["adjacency"] == "row"]
     found: dict[str, dict[int, float]] = {"gradient": {}, "spread": {}}
     for seed in {int(line["seed"]) for line in lines}:
         own = [line for line in lines if int(line["seed"]) == seed]
