@@ -19,9 +19,14 @@ from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.train import FIRST
 
-PRINTING = [ROOT / "README.md", ROOT / "train.py", ROOT / "src/oversmoothing/lab/train.py"]
+PRINTING = [ROOT / "train.py", ROOT / "src/oversmoothing/lab/train.py"]
 PRINTING += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
-PRINTING += [*(ROOT / "configs").rglob("*.yaml")]
+PRINTING += [*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "examples").glob("*.ipynb")]
+PRINTING += [
+    *ROOT.glob("*.md"),
+    *(ROOT / "results").glob("*.md"),
+    *(ROOT / "results/notes").glob("*"),
+]
 COMMAND = re.compile(
     r"(?<!\$ )(?:(?:python|torchrun \S+) train\.py|oversmoothing train)( .*|$)", re.M
 )

@@ -156,6 +156,9 @@ def select(
     return having(found, "column", columns, lambda cell: (cell.column,))
 
 
+FEW = 20  # most names that a message lists beside the closest one
+
+
 def having(
     cells: Sequence[Cell], kind: str, wanted: Sequence[str], names: Callable[[Cell], Sequence[str]]
 ) -> list[Cell]:
@@ -164,7 +167,8 @@ def having(
     for name in wanted:
         if name.casefold() not in known:
             hint = meant(name, known.values())
-            hint += "" if hint.startswith("known") else f" known: {', '.join(known.values())}"
+            if len(known) <= FEW and not hint.startswith("known"):
+                hint += f" known: {', '.join(known.values())}"
             raise InputError(f"there is no {kind} {name!r}; {hint}")
     keys = {name.casefold() for name in wanted}
     return [c for c in cells if not keys or keys & {name.casefold() for name in names(c)}]
