@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from oversmoothing.aggregators.feat_scale import FeatScale as FeatScale
     from oversmoothing.aggregators.gated_attention import GatedAttention as GatedAttention
     from oversmoothing.aggregators.graphnorm import GraphNorm as GraphNorm
-    from oversmoothing.aggregators.graphnorm_v2 import GraphNormV2 as GraphNormV2
     from oversmoothing.aggregators.half_hop import HalfHop as HalfHop
     from oversmoothing.aggregators.layernorm import LayerNorm as LayerNorm
     from oversmoothing.aggregators.meannorm import MeanNorm as MeanNorm
@@ -80,7 +79,6 @@ _HOMES = {  # where each public name is defined
     "aggregators.feat_scale": "FeatScale",
     "aggregators.gated_attention": "GatedAttention",
     "aggregators.graphnorm": "GraphNorm",
-    "aggregators.graphnorm_v2": "GraphNormV2",
     "aggregators.half_hop": "HalfHop",
     "aggregators.layernorm": "LayerNorm",
     "aggregators.meannorm": "MeanNorm",

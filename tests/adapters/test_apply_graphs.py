@@ -53,7 +53,7 @@ def test_centering_all_rows_is_mixing_centered_values(conv) -> None:
 @ALL
 @torch.no_grad()
 def test_a_batch_of_graphs_is_graph_by_graph(conv) -> None:
-    after = (partial(osm.ContraNorm, scale=0.3), osm.GraphNormV2, osm.PairNorm)
+    after = (partial(osm.ContraNorm, scale=0.3), osm.GraphNorm, osm.PairNorm)
     model = network(conv, osm.Centered, *after)
     graphs = [graph(n, seed) for seed, n in enumerate((5, 8, 5, 1))]
     batch = Batch.from_data_list(graphs)

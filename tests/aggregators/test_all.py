@@ -20,7 +20,7 @@ N = 10
 METHODS = (
     *("attn_scale", "batchnorm", "centered", "contranorm", "contranorm_d", "diffgroupnorm", "em"),
     *("external", "external_multihead", "feat_scale", "gated_attention", "graphnorm"),
-    *("graphnorm_v2", "layernorm", "nodenorm", "pairnorm", "re_attention", "self_attention"),
+    *("layernorm", "nodenorm", "pairnorm", "re_attention", "self_attention"),
     *("shaped_attention", "drop_edge", "drop_message", "drop_node", "half_hop"),
 )
 POOLED = ("batchnorm", "diffgroupnorm", "re_attention")  # by definition, of the whole batch

@@ -14,10 +14,8 @@ from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.contranorm_d import ContraNormD
 from oversmoothing.aggregators.diffgroupnorm import DiffGroupNorm
 from oversmoothing.aggregators.graphnorm import GraphNorm
-from oversmoothing.aggregators.graphnorm_v2 import GraphNormV2, parts_of_ones
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.meannorm import MeanNorm
-from oversmoothing.aggregators.neighbours import Neighbours
 from oversmoothing.aggregators.nodenorm import NodeNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError
@@ -93,7 +91,7 @@ def test_nodenorm_leaves_the_power_that_it_does_not_divide_by(power: float) -> N
     torch.testing.assert_close(found, before ** (1 - 1 / power))
 
 
-@pytest.mark.parametrize("norm", [GraphNorm(7), GraphNormV2(7), MeanNorm(), NodeNorm()])
+@pytest.mark.parametrize("norm", [GraphNorm(7), MeanNorm(), NodeNorm()])
 def test_padding_changes_no_token(norm: torch.nn.Module) -> None:
     x, seen = tokens(), torch.arange(20) < 15
     alone = drawn(norm)(x[:15])
@@ -171,9 +169,7 @@ def test_the_epsilon_of_pairnorm_is_inside_the_root(mode: str) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    "make", [partial(GraphNorm, 7), partial(GraphNormV2, 7), NodeNorm, MeanNorm]
-)
+@pytest.mark.parametrize("make", [partial(GraphNorm, 7), NodeNorm, MeanNorm])
 def test_large_float16_tokens_do_not_overflow(make: partial, masked: bool) -> None:
     x = (1000 * random_tokens(200, 7, seed=1)).half()  # squares leave float16's range
     context = Context(mask=torch.ones(1, 200, dtype=torch.bool)) if masked else PLAIN
@@ -190,49 +186,3 @@ def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
     assert torch.allclose(found[mask], norm(x[mask]), atol=1e-12)
     with pytest.raises(InputError, match="2 tokens or more in training"):
         norm(x[0, :1])
-
-
-def two_stars(leaves: int) -> torch.Tensor:
-    """Two stars whose centres are joined, and a star apart; entries (2, E) with self-loops."""
-    centres, n = (0, 1, 2), 3 + 3 * leaves
-    pairs = [
-        (centre, 3 + i * leaves + j) for i, centre in enumerate(centres) for j in range(leaves)
-    ]
-    edges = torch.tensor([*pairs, (0, 1)]).T
-    return torch.cat([edges, edges.flip(0), torch.arange(n).expand(2, -1)], dim=1)
-
-
-def test_parts_of_ones_are_its_projections_on_eigenspaces() -> None:
-    """Also where eigenvalues repeat, so that single eigenvectors are arbitrary."""
-    edges, n = two_stars(5), 18
-    A = torch.zeros(n, n).double().index_put((edges[0], edges[1]), torch.ones(1).double())
-    degree = A.sum(1).sqrt()
-    values, vectors = torch.linalg.eigh(A / degree / degree[:, None])
-    found = parts_of_ones(Neighbours(edges, n), 3)
-    ones = torch.ones(n).double()
-    torch.testing.assert_close(found.sum(1), ones)
-    spaces = [(values - value).abs() < 1e-9 for value in values.sort(descending=True).values]
-    assert spaces[0].sum() == 2  # one for each component
-    parts = [vectors[:, own] @ (vectors[:, own].T @ ones) for own in (spaces[0], spaces[2])]
-    assert all((found - own[:, None]).abs().amax(0).min() < 1e-10 for own in parts)
-    regular = Neighbours(torch.tensor([[0, 1, 2, 0, 1, 2], [1, 2, 0, 0, 1, 2]]), 3)
-    torch.testing.assert_close(parts_of_ones(regular, 2), torch.eye(3)[[0, 0, 0]].double())
-
-
-def test_learned_centering_is_a_projection_that_starts_as_plain_centering() -> None:
-    edges = two_stars(5)
-    x, context = random_tokens(18, 7, seed=1) * 3 + 1, Context(edges=edges, num_nodes=18)
-    norm = GraphNormV2(7, parts=4).double()
-    torch.testing.assert_close(norm(x, context), GraphNorm(7).double()(x))
-    drawn(norm)
-    along = parts_of_ones(context.neighbours, 4) @ norm.tau.T
-    rest = torch.stack(
-        [(torch.eye(18) - torch.outer(w, w) / 18).double() @ v for w, v in zip(along.T, x.T)], 1
-    )
-    expected = norm.weight * rest / (rest.square().mean(0) + norm.eps).sqrt() + norm.bias
-    torch.testing.assert_close(norm(x, context), expected)
-    alone = norm(x)  # without a graph, the mean alone remains
-    rest = x - norm.tau[:, -1].square() * x.mean(0)
-    torch.testing.assert_close(
-        alone, norm.weight * rest / (rest.square().mean(0) + norm.eps).sqrt() + norm.bias
-    )

@@ -23,18 +23,13 @@ class Neighbours:
         edges: row and column of every entry, (2, E), in any order; repeated ones count once.
         num_nodes: N.
 
-    Attributes:
-        parts: of the all-ones vector, by their number; see ``graphnorm_v2``.
-
     Raises:
         InputError: the edges are not pairs of these nodes.
     """
 
-    parts: dict[int, Tensor]
-
     def __init__(self, edges: Tensor, num_nodes: int) -> None:
         check_edges(edges, num_nodes)
-        self.num_nodes, self.parts = num_nodes, {}
+        self.num_nodes = num_nodes
         keys = (edges[0].long() * num_nodes + edges[1]).unique()  # sorted by row, then column
         self.rows, self.columns = keys // num_nodes, keys % num_nodes
 

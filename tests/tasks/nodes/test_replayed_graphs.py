@@ -20,7 +20,7 @@ CELLS = {
     "centered": ["aggregator=centered", "aggregator@then=layernorm"],
     "warm-up": ["aggregator=centered", "aggregator.warmup=5"],
     "drop message": ["backbone.drop_message=0.3", "backbone.drop_node=0.2"],
-    "graphnorm_v2": ["aggregator=graphnorm_v2", "aggregator.parts=2"],
+    "graphnorm": ["aggregator=graphnorm"],
     "drop edge": ["backbone.drop_edge=0.3"],
     "residual": ["backbone.residual=1"],
     "gcnii": ["backbone=gcnii", "trainer.dense_weight_decay=0.1"],
