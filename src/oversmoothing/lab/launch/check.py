@@ -37,8 +37,8 @@ PARTS = {
     "task": (),
     "data": (),
     "backbone": None,
-    "aggregator": ("dim", "heads"),
-    "then": ("dim", "heads"),
+    "aggregator": ("dim", "heads", "channels"),
+    "then": ("dim", "heads", "channels"),
     "trainer": (),
     "logger": ("folder", "config"),
 }
