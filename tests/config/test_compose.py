@@ -29,7 +29,9 @@ def test_what_sweeps_stand_for() -> None:
         c.backbone.block for c in configs(["experiment=rank_fig1", "backbone.weights=normal"])
     ]
     assert blocks == ["pre_ln", "post_ln", "resi_dual"]  # the sweep that it brings along
-    every = command(["experiment=wsss_scenes", "-m", "aggregator=glob(*)"]).configs  # it has a place for all of them
+    every = command(
+        ["experiment=wsss_scenes", "-m", "aggregator=glob(*)"]
+    ).configs  # it has a place for all of them
     assert len(every) == len(list((CONFIGS / "aggregator").rglob("*.yaml")))
 
 

@@ -71,7 +71,15 @@ def test_flops_of_sparse_products_and_of_pairs_of_nodes_are_counted() -> None:
     assert pairs == plain + N**2 * (C + 2 * C)  # one layer is hidden; exponents are symmetric
 
 
-GRAPHS = ("GCNII", "JKNet", "GPRGNN", "DAGNN", "GraphCON", "G2", "Networks")  # with the sites of GCN
+GRAPHS = (
+    "GCNII",
+    "JKNet",
+    "GPRGNN",
+    "DAGNN",
+    "GraphCON",
+    "G2",
+    "Networks",
+)  # with the sites of GCN
 
 
 def test_no_backbone_is_forgotten() -> None:

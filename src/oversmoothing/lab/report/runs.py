@@ -1,7 +1,7 @@
 """Writes one page of all recorded runs, to filter and sort in a browser: ``oversmoothing report``.
 
 A row is a run with all its recorded seeds. Runs of tables come from ``results/*.jsonl``, those of
-the study of depths from ``results/cures.csv``; the tables name their commands.
+the studies of depths from ``results/cures.csv`` and the like; the tables name their commands.
 """
 
 import csv
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oversmoothing.lab.report.results import Records, merged_seeds, read_records
-from oversmoothing.lab.report.tables import load
+from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.identity import option, short_name
 from oversmoothing.lab.store.results import look_up
@@ -74,7 +74,7 @@ def write_runs(path: Path, results: Path) -> None:
 
 def recorded_runs(results: Path) -> list[Run]:
     """Returns all recorded runs, sorted by data, network, depth and method."""
-    runs = [*_of_tables(results), *_of_cures(results)]
+    runs = [*_of_tables(results), *_of_studies(results)]
     return sorted(runs, key=lambda r: (r.data, r.network, r.depth or 0, r.method, r.settings, r.id))
 
 
@@ -139,36 +139,40 @@ def _command(words: Sequence[str], seeds: Sequence[str]) -> str:
     return shlex.join(["python", "train.py", *own, f"seeds=[{','.join(seeds)}]"])
 
 
-def _of_cures(results: Path) -> Iterator[Run]:
-    """Yields a row for each candidate of each cell of the study."""
-    path = results / "cures.csv"
-    cells = {}
-    if path.exists():
-        chosen = load(results / "expected", chosen=True)
-        own = [cell for cell in chosen if "cures" in (cell.about.name, cell.about.of)]
-        cells = {(c.block, c.reading, c.column[2:], c.key): c for c in own}
+def _of_studies(results: Path) -> Iterator[Run]:
+    """Yields a row for each candidate of each cell of the studies, tables with candidates."""
+    studies: dict[str, dict[tuple[str, ...], Cell]] = {}
+    for cell in load(results / "expected", chosen=True):
+        place = (cell.block, cell.reading, cell.column[2:], cell.key)
+        studies.setdefault(cell.about.of or cell.about.name, {})[place] = cell
+    for name, cells in studies.items():
+        path = results / f"{name}.csv"
+        yield from _of_study(cells, _lines(path) if path.exists() else [])
+
+
+def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> Iterator[Run]:
     found: dict[tuple[str, ...], list[Line]] = {}
-    for line in _lines(path) if path.exists() else ():
+    for line in lines:
         place = (line["graph"], line["network"], line["layers"], line["method"])
         found.setdefault((*place, line["candidate"]), []).append(line)
-    for (*place, candidate), lines in found.items():
+    for (*place, candidate), own in found.items():
         graph, network, layers, method = place
-        values = {line["seed"]: float(line["test_accuracy"]) for line in lines}
-        validated = {line["seed"]: float(line["val_accuracy"]) for line in lines}
+        values = {line["seed"]: float(line["test_accuracy"]) for line in own}
+        validated = {line["seed"]: float(line["val_accuracy"]) for line in own}
         cell = cells[tuple(place)]
         words = [*cell.words, *candidate.split()]
         yield Run(
-            id=lines[0]["run"],
+            id=own[0]["run"],
             data=graph.lower(),
             network=network.lower(),
             depth=int(layers),
             method=method.lower(),
             settings=candidate,
-            metric="test_accuracy",
+            metric=cell.metric,
             n=len(values),
             **_spread(values),
             values=values,
-            more={"val_accuracy": (*_spread(validated).values(),)},
+            more={cell.metric.replace("test", "val"): (*_spread(validated).values(),)},
             command=_command(words, [*values]),
             tables=(cell.about.name,),
             experiment=cell.experiment,
