@@ -111,12 +111,25 @@ def test_half_hop_runs_the_network_on_a_graph_with_slow_nodes() -> None:
         )
     loops = torch.arange(6).expand(2, -1)
     assert torch.equal(osm.HalfHop()(X, loops).edge_index, loops)
+    single = osm.apply(Single(network()), "half_hop")
+    assert torch.equal(single(X, EDGES), single.inner(*osm.HalfHop()(X, EDGES)[:2])[:6, 0])
     pooled = Pooled(network())
     osm.apply(pooled, "half_hop")
     with pytest.raises(osm.InputError, match="^model: expected one output"):
         pooled(X, EDGES)
     with pytest.raises(osm.InputError, match="^model: "):
         osm.apply(network(), "half_hop")((X, X), EDGES)
+
+
+class Single(nn.Module):
+    """One number for each node, (N,)."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.inner(x, edge_index)[:, 0]
 
 
 class Pooled(nn.Module):

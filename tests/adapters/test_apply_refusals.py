@@ -185,6 +185,9 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
     "bipartite": (
         lambda: network(lambda: pyg.SAGEConv((4, 4), 4), osm.Centered).layers[0],
         ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
+    "bipartite, before": (
+        lambda: network(lambda: pyg.SAGEConv(4, 4), osm.DropNode).layers[0],
+        ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
     "masks that cannot be read": (
         lambda: later("flex_attention"), (torch.ones(1, 3, dtype=torch.long),), "model"),
     "padded windows of transformers": (

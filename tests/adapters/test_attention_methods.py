@@ -148,6 +148,37 @@ def test_it_survives_copies_files_compilation_and_export(method: str, tmp_path: 
     assert torch.equal(text.run(loaded), text.run(bert))
 
 
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("name", ["bert", "encoder"])
+def test_a_sample_without_words_changes_no_other(name: str, norm: bool) -> None:
+    """Its tokens see nothing, and softmax over nothing is NaN, also in gradients."""
+    model = MODELS[name].model()
+    osm.apply(model, "re_attention", norm=norm)
+    both, alone = (_of_sentences(name, model, n) for n in (2, 1))
+    torch.testing.assert_close(both[0][:1], alone[0], **CLOSE)
+    assert both[0].isfinite().all() and all(grad.isfinite().all() for grad in both[1])
+    for found, expected in zip(both[1], alone[1], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def _of_sentences(name: str, model: nn.Module, n: int) -> tuple[Tensor, list[Tensor]]:
+    """The output for the first of n sentences, the second of which is empty, and its gradients."""
+    mask = torch.tensor([[1] * 7, [0] * 7])[:n]
+    if name == "bert":
+        out = model(WORDS[:n], attention_mask=mask)[0]
+    else:
+        out = model(X[:n].double(), src_key_padding_mask=~mask.bool())
+    used = [p for p in model.parameters()]
+    grads = torch.autograd.grad(out[0].square().sum(), used, allow_unused=True)
+    return out, [grad for grad in grads if grad is not None]
+
+
+def test_queries_are_the_tokens_of_a_gate_in_any_order_of_arguments() -> None:
+    attention = osm.apply(encoder(), "gated_attention").layers[0].self_attn.eval()
+    q, k, v = X, 2 * X, 3 * X
+    assert torch.equal(attention(key=k, value=v, query=q)[0], attention(q, k, v)[0])
+
+
 def gradients(model: nn.Module, run: Callable[[], Tensor]) -> dict[str, Tensor]:
     model.zero_grad()
     run().square().sum().backward()

@@ -146,6 +146,9 @@ def test_re_attention_without_norm_starts_as_the_plain_attention() -> None:
         M, _ = matrices(seen)
         method = osm.ReAttention(H, norm=False, identity=True).double()
         torch.testing.assert_close(method.maps(M, Context(mask=context.mask)), M, **EXACT)
+    alike = Context(mask=context.mask.expand(2, H, N, N))  # as with biases of positions, in BEiT
+    torch.testing.assert_close(method.maps(M, alike), method.maps(M, context), **EXACT)
     by_heads = Context(mask=torch.ones(2, H, N, N, dtype=torch.bool))
+    by_heads.mask[:, 0, 0, 0] = False
     with pytest.raises(osm.InputError, match="^context.mask: "):
         method.maps(M, by_heads)

@@ -314,8 +314,11 @@ def _formed(
     if mask is not None:
         added = attn_mask is not None and attn_mask.dtype != torch.bool
         scores = scores + attn_mask if added else scores.masked_fill(~mask, -torch.inf)
+        blind = ~mask.any(dim=-1, keepdim=True)  # such tokens get 0, as in fused attention
+        scores = scores.masked_fill(blind, 0)
     precise = torch.promote_types(scores.dtype, torch.float32)
-    maps = F.dropout(scores.softmax(dim=-1, dtype=precise).to(value.dtype), dropout_p)
+    maps = scores.softmax(dim=-1, dtype=precise).to(value.dtype)
+    maps = F.dropout(maps if mask is None else maps.masked_fill(blind, 0), dropout_p)
     context = replace(inside.context, mask=mask)
     for aggregator in inside:
         maps = aggregator.maps(maps, context) if aggregator.reads_maps else maps

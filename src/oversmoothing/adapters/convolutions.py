@@ -173,13 +173,15 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
 
 def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
     N, every = module.graph.sizes
-    if not isinstance(output, Tensor) or output.shape[-2] != every:
-        got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    shape = output.shape if isinstance(output, Tensor) else ()
+    nodes = max(len(shape) - 2, 0)  # their axis in (N,), (N, C) or (…, N, C)
+    if every not in shape[nodes : nodes + 1]:
+        got = tuple(shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(
             f"model: expected one output for each of {every} nodes, got {got}; slow nodes can only "
-            "be taken out of outputs (N, C)"
+            "be taken out of outputs (N,) or (N, C)"
         )
-    return output[..., :N, :]
+    return output.narrow(nodes, 0, N)
 
 
 def with_edges(

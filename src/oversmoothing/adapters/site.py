@@ -182,7 +182,8 @@ def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
 
 def input_of(args: tuple, kwargs: dict, num_tokens: int | None = None) -> Tensor:
     """Returns the tokens that a module gets; of a bipartite graph, those of the targets."""
-    x = args[0] if args else kwargs.get("x", next(iter(kwargs.values())))
+    named = (kwargs[name] for name in ("x", "query") if name in kwargs)
+    x = args[0] if args else next(named, next(iter(kwargs.values()), None))
     if not isinstance(x, tuple | list):
         return x
     sources, targets = x
@@ -218,6 +219,11 @@ def _tokens(x: Any, module: nn.Module, width: int, layout: str | None = None) ->
                 "functools.partial(ContraNorm, dim=64)"
             )
         return tokens
+    if isinstance(x, tuple) and hasattr(module, "propagate"):
+        raise InputError(
+            f"model: {type(module).__name__} gets several inputs (a bipartite graph), before which "
+            "aggregators cannot act; give the whole graph, or choose another aggregator"
+        )
     is_map = isinstance(x, Tensor) and x.dim() == 4
     got = f"a tensor {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
     raise InputError(

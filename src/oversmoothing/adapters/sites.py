@@ -22,7 +22,12 @@ from oversmoothing.errors import InputError
 
 SITES = ("inside", "instead", "after")  # of a network, in the order in which they act
 EVERY = (*SITES, "before", "edges", "messages", "graph")
-WHERE = {"instead": "instead of", "edges": "on the edges of", "messages": "on the messages of"}
+WHERE = {
+    "instead": "instead of",
+    "edges": "on the edges of",
+    "messages": "on the messages of",
+    "graph": "on the graph before",
+}
 VALUES = "values"  # offered by networks that keep the values of their first layer
 SHOWN = "shown"  # offered by networks that show the tokens and the maps of an attention
 Factory = Callable[..., Aggregator]

@@ -64,10 +64,13 @@ class ReAttention(Masked, Inside):
         *_, N_q, N = m.shape
         mask = torch.atleast_2d(mask)
         if mask.dim() > 2 and mask.shape[-3] != 1:
-            raise InputError(
-                f"context.mask: expected the same for all heads, (..., 1, N_q, N), got "
-                f"{tuple(mask.shape)}; {PADDING}"
-            )
+            of_first = mask[..., :1, :, :]
+            if torch.compiler.is_compiling() or not (mask == of_first).all():
+                raise InputError(
+                    f"context.mask: expected the same for all heads, (..., 1, N_q, N), got "
+                    f"{tuple(mask.shape)}; {PADDING}"
+                )
+            mask = of_first
         seen = mask.expand(*m.shape[:-3], 1, N_q, N)
         if N_q == N and self.norm is not None:
             seen = seen & seen.any(dim=-2)[..., None]
