@@ -36,6 +36,7 @@ nitpick_ignore_regex = [("py:.*", r"(torch|numpy|np|collections|pathlib)\..*|Ten
 nitpick_ignore_regex += [("py:class", r"(.*\.)?(Neighbours|Tokens)")]  # no part of the reference
 
 SIGNS = {"−": "-", "←": r"\leftarrow ", "·": r"\cdot ", "‖": r"\Vert ", "⊙": r"\odot "}
+SIGNS |= {"∼": r"\sim ", "→": r"\to ", "⇒": r"\Rightarrow ", "⇄": r"\rightleftarrows "}
 ACCENTS = {"\N{COMBINING CIRCUMFLEX ACCENT}": "hat", "\N{COMBINING MACRON}": "bar"}
 
 

@@ -74,13 +74,14 @@ def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
 
 
 def test_the_template_of_a_submission_is_run_whole(tmp_path: Path) -> None:
-    """On a tiny graph for all of its graphs, and two seeds."""
+    """On a tiny graph for all of its graphs, and two seeds; its own graphs are planned."""
     results = parts(tmp_path) / "results"
+    plan, make = commands(section("Submit a method"))
+    assert "48 runs are missing" in run(plan, tmp_path).stdout
     table = results / "expected/submission.yaml"
     text = re.sub(r"\[data=[^]]*\]", "[data=sbm, data.num_nodes=400]", table.read_text("utf-8"))
     text = text.replace("trainer.lr=0.01]", 'trainer.lr=0.01, trainer.epochs=5, "seeds=[0,1]"]')
     table.write_text(text.replace("L=32: [backbone.depth=32", "L=32: [backbone.depth=4"), "utf-8")
-    plan, make = commands(section("Submit a method"))
     assert "12 runs are missing" in run(plan, tmp_path).stdout
     done = run(make, tmp_path, "--", "threads=1")
     assert (done.returncode, errors(done)) == (0, "")
