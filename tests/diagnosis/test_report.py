@@ -134,6 +134,11 @@ def test_the_summary_is_computed_from_the_numbers() -> None:
     )
     assert "lies between 2.00 and 8.00" in said and "The largest change is at" in said
     assert "One token carries 93.0 % of the energy after b" in said and "is 7.50 in place" in said
+    few = sentences(
+        effective_rank=[8.0, 8.0], effective_rank_without_outliers=[8.0, 7.9],
+        max_norm_ratio=[1.1, 12.0], largest_token_share=[0.01, 0.03],
+    )  # fmt: skip
+    assert "carries" not in few  # long, but neither the energy nor the rank is its own
     assert "Tokens of different samples have a mean cosine of 0.999" in said
     assert said.count(". ") < 5 and not sentences(norm=[1.0, 1.0, 1.0])
     own, other = (

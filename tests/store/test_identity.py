@@ -149,7 +149,7 @@ def test_every_part_has_a_name_and_every_option_a_frozen_default(target: str) ->
     """An option that is missing here would change the ids of all earlier runs."""
     part = module._table()["parts"][module._names()[target]]
     assert part["targets"][0] == target
-    of_network = {"heads"} if ".aggregators." in target else set()
+    of_network = {"heads", "channels"} if ".aggregators." in target else set()
     options = module._defaults(target).keys() - {*module.NEUTRAL, *of_network}
     assert options <= part.get("defaults", {}).keys()  # the default of an option that is gone stays
 

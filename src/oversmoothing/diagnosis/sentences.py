@@ -11,6 +11,7 @@ ALIKE = 0.95  # mean cosine from which on tokens are called nearly parallel
 CHANGE = 1.25  # ratio of two ranks from which on they are called different
 JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
 LONG = 5.0  # ratio to the median norm above which a token is an outlier
+LARGE = 0.1  # share of the energy, from which on an outlier is told
 SHARE = 0.5  # of the energy or of the attention, from which on it is told
 IN_LINE = 4  # metrics
 SHRUNK = 0.1  # ratio of norms or gradients of the first and the last layer
@@ -122,25 +123,36 @@ def _where(report: "Report") -> Iterator[str]:
 
 
 def _outliers(report: "Report") -> Iterator[str]:
-    shares, ranks = dict(_known(report, "largest_token_share")), _known(report, "effective_rank")
-    long = [layer for layer, v in _known(report, "max_norm_ratio") if v > LONG and layer in shares]
+    """Tokens of large norm, where they have much of the energy or change the rank."""
+    shares, ranks = dict(_known(report, "largest_token_share")), dict(_ranks(report))
+    others = dict(_known(report, "effective_rank_without_outliers"))
+    long = [
+        layer
+        for layer, v in _known(report, "max_norm_ratio")
+        if v > LONG and layer in shares
+        if shares[layer] >= LARGE or _differ(ranks.get(layer), others.get(layer))
+    ]
     if not long:
         return
     layer = max(long, key=lambda name: shares[name])
     where = f"after {layer}" if len(long) == 1 else f"after {layer} (outliers in {len(long)} layers"
     where += "" if len(long) == 1 else f", the first {long[0]})"
     ratio = dict(_known(report, "max_norm_ratio"))[layer]
+    one = "One node" if report.unit == "nodes" else "One token"
     said = (
-        f"One token carries {number(100 * shares[layer])} % of the energy {where}, with "
+        f"{one} carries {number(100 * shares[layer])} % of the energy {where}, with "
         f"{number(ratio)} times the median norm"
     )
-    without = dict(_known(report, "effective_rank_without_outliers")).get(layer)
-    if without is not None and layer in dict(ranks):
+    if layer in others and layer in ranks:
         said += (
-            f"; without such tokens the effective rank there is {number(without)} in place of "
-            f"{number(dict(ranks)[layer])}"
+            f"; without such {report.unit} the effective rank there is {number(others[layer])} in "
+            f"place of {number(ranks[layer])}"
         )
     yield f"{said}."
+
+
+def _differ(a: float | None, b: float | None) -> bool:
+    return a is not None and b is not None and max(a, b) >= CHANGE * min(a, b)
 
 
 def _reference(report: "Report") -> Iterator[str]:
