@@ -35,7 +35,7 @@ def test_whatever_can_change_a_run_is_refused() -> None:
     words += ["++trainer.lr=9", "trainer._target_=x", "backbone.options.root=x", "seeds=[0]"]
     words += ["experiment=gnn_table6", "+logger@aggregator=none", "hydra.sweeper.params.seeds=3"]
     assert other_runs(["device=cpu", *words]) == words
-    with pytest.raises(InputError, match="device, logger"):  # the keys that are accepted
+    with pytest.raises(InputError, match="device, .*logger"):  # the keys that are accepted
         same_runs(words, ["experiment=gnn_table5"])
 
 
