@@ -88,7 +88,7 @@ class Context:
         if self.edges is None:
             return None
         if self.num_nodes is None:
-            raise InputError("Context: edges need num_nodes, too; give the number of nodes")
+            raise InputError("Context: edges also need num_nodes; give the number of nodes")
         return neighbours_of(self.edges, self.num_nodes)
 
 

@@ -33,7 +33,7 @@ class Centered(Masked, Inside):
         prefix_in_mean: include prefix tokens (CLS, distillation) in the mean. Prefix tokens are the
             first positions; to exclude them, pad texts on the right.
         row_sum: scale the mean by the row sums of M, unlike the paper's formula. γ = −1 then
-            centers the rows of a mixing that is not row-stochastic (symmetric adjacency), too.
+            also centers the rows of a mixing that is not row-stochastic (symmetric adjacency).
 
     Raises:
         InputError: γ is not finite, or the warm-up is negative.

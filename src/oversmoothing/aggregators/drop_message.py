@@ -14,7 +14,7 @@ from oversmoothing.aggregators.drop_edge import Dropping
 
 
 class DropMessage(Dropping):
-    """Drops entries of the messages of a graph convolution in training; self-loops send them, too.
+    """Drops entries of the messages of a graph convolution in training, also those of self-loops.
 
     The others are divided by 1 − δ, so the mean over draws is the plain convolution. The results
     equal those of the authors' layer (zjunet/DropMessage, 1b52da82). Messages of all edges are in

@@ -65,7 +65,7 @@ class Engine(Configured):
             (Epping et al., NeurIPS 2024, arXiv:2406.02269) needs an activation such as erf.
             ``drop_node`` and ``drop_message``: shares of the nodes, and of the entries of the
             messages of Ã, that every layer drops in training; the rest is scaled up (``DropNode``,
-            ``DropMessage``). ``drop_input``: dropout of the input features, too.
+            ``DropMessage``). ``drop_input``: also dropout of the input features.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.

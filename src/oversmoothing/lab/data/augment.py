@@ -95,7 +95,7 @@ class Augment:
     As in ToCo (Ru et al., CVPR 2023); its error is an option.
 
     A scaled image that is smaller than the crop is placed at a random offset on black. Changes of
-    colour apply to the black, too. All random numbers come from torch's global generator.
+    colour also apply to the black. All random numbers come from torch's global generator.
 
     Args:
         crop: S, side of the square.

@@ -20,7 +20,7 @@ def save(figure: Figure, stem: Path, pdf: bool = False) -> list[Path]:
     The files contain no date, so the same data give the same files.
 
     Args:
-        pdf: whether to save ``stem``.pdf, too.
+        pdf: whether to save ``stem``.pdf as well.
 
     Raises:
         InputError: a file cannot be written.

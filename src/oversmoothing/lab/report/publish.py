@@ -67,7 +67,7 @@ def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[
     Args:
         entries: all cells of a table.
         results: a folder such as ``results``.
-        pdf: whether to write figures as PDF, too.
+        pdf: whether to write figures also as PDF.
 
     Raises:
         InputError: a file cannot be written.

@@ -200,7 +200,7 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
     Args:
         cells: in the order of the table.
         extra: further overrides for all of them (device=cpu, logger=none).
-        recorded: committed file with the table's results; the files next to it are read, too. None:
+        recorded: committed file with the table's results; the files next to it are also read. None:
             use only the output folder.
     """
     return collect_from(records_beside(recorded) if recorded else {}, cells, extra)

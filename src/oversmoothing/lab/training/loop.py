@@ -78,7 +78,7 @@ def out_of_memory(trainer: Recipe, batch: Batch) -> str:
 def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
     """Context in which the backbone of a network is compiled for all its callers.
 
-    So the passes for pseudo labels are compiled, too. Evaluation is outside the context, since it
+    So the passes for pseudo labels are also compiled. Evaluation is outside the context, since it
     has images of many sizes, each of which would be compiled anew.
 
     Methods listed in ``uncompiled`` of a module are not compiled. They are marked here and not by a
