@@ -179,6 +179,18 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     assert "1 of 2 cells are measured" in table
 
 
+def test_depths_that_a_graph_does_not_have_are_not_missing() -> None:
+    """32 layers run on three graphs, too few for a test over graphs."""
+    whole = study("cures_methods")
+    found = {place: accuracy([n / 7 % 1, n / 5 % 1]) for n, place in enumerate(whole)}
+    compared = cures_page.compare(found)
+    text = cures_page.summary(whole, found, compared)
+    assert len(whole) == 300 and text.endswith("300 of 300 cells are measured.")
+    assert "missing" not in text + cures_page._every_graph(whole, found, compared)
+    assert "| all graphs | L = 2 | L = 8 |\n" in text
+    assert cures_cells.today(whole, [record("", 0, 1.0, 1.0)]) == []
+
+
 def test_only_what_is_asked_for_is_printed(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = "--graphs Cora --networks GCN --layers 2 32 --methods none GCNII --draw"

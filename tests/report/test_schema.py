@@ -91,6 +91,7 @@ def test_a_reading_has_its_own_notes_and_not_those_of_the_plain_rows(tmp_path: P
         (GOOD, "rows: [b]", "rows: [d]", ["again", "'d'"]),
         (GOOD, "label: residual, ", "", ["again", "label"]),
         (OURS, "columns: [M],", "columns: [N],", ["ours", "b", "'N'"]),
+        (OURS, "rows: {", "blocks: {B: {columns: [N]}}, rows: {", ["ours", "B", "'N'"]),
         (OURS, "baseline: b", "baseline: d", ["ours", "c", "'d'"]),
         (OURS, "ours: true, ", "", ["ours", "b", "columns"]),
         (OURS, "ours: true", "ours: true, cells: {}", ["ours", "cells"]),
@@ -161,3 +162,13 @@ def test_every_row_has_the_columns_that_it_names(tmp_path: Path) -> None:
     assert all(c.value is None and c.target is None and c.about.ours for c in found)
     assert [c.baseline for c in found] == [None, None, "a", "b", "b"]
     assert [(c.unit, c.bold) for c in found[:2]] == [(None, True), ("", False)]
+
+
+def test_a_block_has_the_columns_that_it_and_its_rows_name(tmp_path: Path) -> None:
+    blocks = "{all: [], some: {columns: [cosine]}}"
+    found = loaded(tmp_path, OURS.replace("[x=c]}}}", f"[x=c]}}}}, blocks: {blocks}}}"))
+    assert [(c.key, c.column) for c in select(found, "ours", blocks=["some"])] == [
+        ("a", "cosine"),
+        ("c", "cosine"),
+    ]
+    assert len(select(found, "ours", blocks=["all"])) == 5

@@ -190,9 +190,9 @@ def run_cell(
 
 def today(whole: Study, known: Sequence[Record]) -> list[Record]:
     """Removes records of runs that are not runs of this version."""
-    keys = {(record.place, record.candidate) for record in known}
+    keys = {(record.place, record.candidate) for record in known if record.place in whole}
     ids = {key: run_id(config_of(whole[key[0]], key[1].split())) for key in keys}
-    return [record for record in known if record.run == ids[record.place, record.candidate]]
+    return [record for record in known if record.run == ids.get((record.place, record.candidate))]
 
 
 def _run(

@@ -161,8 +161,9 @@ def gains(whole: Study, compared: Compared) -> dict[str, dict[str, dict[int, lis
     depths = [depth for depth in SHOWN if any(place.layers == depth for place in own)]
     groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
     methods = dict.fromkeys(place.method for place in whole if place.method != BASELINE)
+    planned = {(groups[place.graph], place.layers) for place in whole if place.network == network}
     found = {
-        group: {method: {depth: [] for depth in depths} for method in methods}
+        group: {m: {depth: [] for depth in depths if (group, depth) in planned} for m in methods}
         for group in dict.fromkeys(groups.values())
     }
     for place in own:

@@ -75,6 +75,7 @@ class Block(Column):
     cells: dict[str, Texts] | None = None
     remarks: tuple[Remark, ...] = ()
     group: str = ""
+    columns: Names = ()
 
 
 class Reading(Level):
@@ -205,9 +206,12 @@ def _wrong_names(table: Table) -> Iterator[str]:
     wanted = [("baseline", rows, [table.baseline]), ("compared", rows, [table.compared])]
     for key, row in table.rows.items():
         wanted += [(f"rows: {key}: baseline", rows, [row.baseline])]
-        wanted += [(f"rows: {key}: columns", columns, row.columns)]
-        if row.columns and not table.ours:
-            yield f"rows: {key}: columns: only with `ours: true`; print – in cells"
+    parts = [("rows", key, row) for key, row in table.rows.items()]
+    parts += [("blocks", name, block) for name, block in table.blocks.items()]
+    for kind, name, part in parts:
+        wanted += [(f"{kind}: {name}: columns", columns, part.columns)]
+        if part.columns and not table.ours:
+            yield f"{kind}: {name}: columns: only with `ours: true`; print – in cells"
     for name, block in table.blocks.items():
         if table.ours and block.cells is not None:
             yield "cells: a table with `ours: true` has no published cells; leave one out"

@@ -204,7 +204,9 @@ def _places(table: Table, reading: Reading, where: str) -> Iterator[tuple[Place,
 def _texts(table: Table, block: str, row: str, where: str) -> dict[str, str | None]:
     """Maps columns to the printed texts of a row; None if unknown, as in a table of ours."""
     if table.ours:
-        return dict.fromkeys(table.rows[row].columns or table.columns)
+        named = [table.rows[row].columns or table.columns]
+        named.append(table.blocks[block].columns or table.columns)
+        return {column: None for column in table.columns if all(column in of for of in named)}
     where = ": ".join(filter(None, (where, block)))
     lines = table.blocks[block].cells or {}
     if row not in lines:
