@@ -7,7 +7,7 @@ INSTALL = $(PIP) --quiet
 OSM = $(PY) -m oversmoothing
 JOBS = 1
 TABLES := $(filter-out cures%,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
-FIGURES = hero speed fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves matrix deep_gcns limits training
+FIGURES = hero speed fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves deep_gcns training
 
 # `make table5 DATA=cora FRESH=1` becomes `oversmoothing table table5 --data cora --fresh`, which refuses
 # what it has no use for; the environment is not read, since it may hold COLUMNS, the terminal's width,
@@ -17,15 +17,14 @@ VALUES = COLUMNS DATA GRAPHS LAYERS METHODS NETWORKS ONLY RUN SEEDS STUDY
 NAMED = plan tune table figure
 RUNNING = $(NAMED) $(TABLES) fig1 fig2 claims cures
 OF_data = DATA
-OF_bench = CONTRANORM EANET EMANET IMAGES PUBLISH TOCO
+OF_bench = PUBLISH
 OF_gpu = MINUTES
-OF_submission = OUT OVERRIDES RUN SPLIT
 OF_torture = N
 options_of = DATA_ROOT PYTHON VENV $(OF_$(1)) $(if $(filter $(1),$(NAMED)),NAME) \
   $(if $(filter $(1),$(RUNNING)),JOBS OVERRIDES $(SWITCHES) $(VALUES))
 
 quoted = '$(subst ','\'',$(1))'
-TARGETS = help setup lock demo test lint docs data numbers report submission bench gpu torture clean \
+TARGETS = help setup lock demo test lint docs data numbers report bench gpu torture clean \
   distclean $(RUNNING)
 GOALS := $(or $(MAKECMDGOALS),help)
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
@@ -50,7 +49,7 @@ SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 MORE = $(FLAGS) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 BENCH = $(PY) benchmarks/bench.py
-CASES = pyg contranorm centering em slopes generator cures search paper_sizes energy seg_step
+CASES = pyg centering em slopes generator cures par wsss_step
 TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help
@@ -157,20 +156,11 @@ numbers: setup  ## write the measured numbers, tables and claims of results/ int
 report: setup  ## all results: outputs/report.html, and every run: outputs/runs.html
 	$(OSM) report
 
-submission: setup  ## zip for VOC's test server, of a trained run: make submission RUN=outputs/wsss-…
-	$(OSM) evaluate --run $(call quoted,$(RUN)) --split $(or $(SPLIT),test) --export $(call quoted,$(or $(OUT),outputs/submission)) $(OVERRIDES)
-
-bench: setup  ## speed and memory, compared with reference implementations
-	$(BENCH) graphs $(TO) --depths 2 8 32 $(if $(CONTRANORM),--official $(CONTRANORM)/gnn)
-	$(BENCH) part_means $(TO) data=squirrel backbone.depth=4 trainer.epochs=8
+bench: setup  ## speed and memory, compared with plain forms and torch-geometric
+	$(BENCH) graphs $(TO) --depths 2 8 32
 	$(BENCH) minibatch $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
 	for case in $(CASES); do $(BENCH) $$case $(TO) || exit 1; done
 	$(BENCH) centering $(TO) --tokens 16384 --batch 1 --heads 1
-	$(if $(EMANET)$(EANET)$(CONTRANORM),$(BENCH) units $(TO) $(if $(EMANET),--emanet $(EMANET)) \
-	  $(if $(EANET),--eanet $(EANET)) $(if $(CONTRANORM),--contranorm $(CONTRANORM)))
-	$(BENCH) par $(TO) $(if $(TOCO),--toco $(TOCO))
-	$(BENCH) wsss_step $(TO) $(if $(TOCO),--toco $(TOCO))
-	$(if $(IMAGES),$(BENCH) loader $(TO) --images $(IMAGES))
 
 gpu: setup  ## what needs a GPU, most valuable first, for some minutes: make gpu MINUTES=12
 	$(PY) benchmarks/gpu.py --minutes $(or $(MINUTES),12)

@@ -1,15 +1,12 @@
-"""What is measured on graphs, beside torch-geometric, plain forms and ContraNorm's code.
+"""What is measured on graphs, beside torch-geometric and plain forms.
 
 The data are Cora if DATA_ROOT (default: data) has it, else a generated graph, unless a case says
 otherwise.
 """
 
 import copy
-import csv
 import math
 import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise, product
@@ -20,36 +17,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench import Comparison, Item, Run, row
-from official import GCN_NORMS, OfficialGCN
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.running_mean import RunningMean, measuring
 from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data import csbm
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.data.planetoid import load
-from oversmoothing.lab.drawing import files
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.papers.cures_cells import BASELINE, Place, seeds_of, study
-from oversmoothing.lab.report.numbers import update
-from oversmoothing.lab.report.tables import load as load_cells
-from oversmoothing.lab.report.tables import select
-from oversmoothing.lab.search.files import Space, read_space, words_of
-from oversmoothing.lab.search.search import Search, divided, work_of
-from oversmoothing.lab.search.stacked import Stack
-from oversmoothing.lab.store.files import results
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchLoop, keep_freed_memory
-from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]
 HIDDEN, DROPOUT = 32, 0.6
@@ -104,28 +88,22 @@ def graphs(
     run: Run,
     depths: tuple[int, ...] = (2, 8),
     methods: tuple[str, ...] = tuple(METHODS),
-    official: str = "",
 ) -> Iterator[Comparison]:
-    """An epoch of five seeds of a GCN of Table 5, beside the plain form and ContraNorm's code.
+    """An epoch of five seeds of a GCN of Table 5, beside the plain form.
 
     ``ours`` is what train.py runs: seeds batched, sparse features, no N × N matrix. The plain form
     trains one seed after the other with dense features and an explicit N × N softmax.
-    ``--official`` is the gnn folder of a checkout of ContraNorm, whose layers are trained likewise.
     """
     graph = cora().to(run.place)
     x, adj = graph.x.to_dense(), adjacency(graph)
 
-    def plain(make: Callable[[list[int]], nn.Module], depth: int) -> OneByOne:
+    def plain(method: str, depth: int) -> OneByOne:
         dims = [x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
-        return OneByOne([make(dims).to(run.place) for _ in SEEDS], graph, x, adj)
+        return OneByOne([PlainGCN(method, dims).to(run.place) for _ in SEEDS], graph, x, adj)
 
     for depth, method in product(depths, methods):
-        peers = {"the plain form, seed by seed": partial(PlainGCN, method)}
-        if official and method in GCN_NORMS:
-            make = partial(OfficialGCN, Path(official), method, dropout=DROPOUT)
-            peers["ContraNorm's code"] = make
         own = partial(OneBatch, method, depth, run.place)
-        theirs = {peer: partial(plain, make, depth) for peer, make in peers.items()}
+        theirs = {"the plain form, seed by seed": partial(plain, method, depth)}
         if run.place.type == "cuda":
             theirs["ours without a CUDA graph"] = partial(own, "trainer.cuda_graph=false")
         quadratic = method == "contranorm"
@@ -254,47 +232,6 @@ class PlainGCN(nn.Module):
         return x
 
 
-def official_accuracy(
-    run: Run,
-    official: str = "",
-    data: str = "cora",
-    method: str = "contranorm",
-    scale: float = 1.0,
-    depth: int = 16,
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
-) -> Iterator[Comparison]:
-    """Test accuracy of ContraNorm's GCNs with the authors' code and recipe.
-
-    Layers and network are the authors', of the gnn folder ``--official``. Graph, split and
-    adjacency are ours, which equal theirs. The accuracy is that of the last of 200 epochs, as in
-    their main.py. Each seed has a line in official_gcn.csv; seeds that have one are skipped.
-    """
-    path, keys = run.target / "official_gcn.csv", ("data", "method", "scale", "depth", "seed")
-    graph, place = load(data, root=str(ROOT)), path if path.exists() else results() / path.name
-    lines = list(csv.DictReader(place.read_text("utf-8").splitlines()))
-    x, adj = graph.x.to_dense(), adjacency(graph)
-    dims = [x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
-    for seed in seeds:
-        cell = dict(zip(keys, map(str, (data, method, f"{scale:g}", depth, seed))))
-        if any(cell.items() <= line.items() for line in lines):
-            continue
-        began = time.process_time()
-        torch.manual_seed(seed)
-        net = OfficialGCN(Path(official), method, dims, DROPOUT, scale)
-        step = OneByOne([net], graph, x, adj)
-        for _ in range(200):
-            step()
-        right = step.logits()[0].argmax(dim=1) == graph.y
-        test, train = (f"{100 * right[m].float().mean():.2f}" for m in (graph.test, graph.train))
-        found = {"test_accuracy": test, "train_accuracy": train}
-        found |= {"cpu_seconds": round(time.process_time() - began), "torch": torch.__version__}
-        lines.append(cell | found)
-        files.write_csv(path, list(lines[-1]), [list(line.values()) for line in lines])
-        print(f"{' '.join(cell.values())}: test accuracy {test} %, training {train} %", flush=True)
-    update(run.target)
-    yield from ()
-
-
 # ---------------------------------------------------------------- beside torch-geometric
 def pyg(run: Run, depths: tuple[int, ...] = (2, 8, 32)) -> Iterator[Comparison]:
     """An epoch of five seeds, beside networks as one writes them with torch-geometric."""
@@ -366,128 +303,6 @@ def cures(
             unit="CPU s per training step of all seeds",
             overhead=(BASELINE,),
         )
-
-
-def search(
-    run: Run,
-    data: str = "cora",
-    methods: tuple[str, ...] = ("centered",),
-    depths: tuple[int, ...] = (2, 16),
-    trials: int = 12,
-) -> Iterator[Comparison]:
-    """A search in stacks, without and with halving, beside one run for each configuration.
-
-    The configurations are those of Table 6, with 30 epochs and three seeds. Half of them end after
-    5 epochs and half of the others after 10.
-    """
-    keep_freed_memory()
-    space = read_space(results() / "tuning/table6/space.yaml")
-    changed = {"trials": trials, "rungs": [5, 10], "seeds": [100, 101, 102]}
-    space = space.model_copy(update=changed)
-    every = load_cells(results() / "expected", tuned=False)
-    for cell in select(every, "table6", [data], methods, [f"L={depth}" for depth in depths]):
-        fixed = [f"experiment={cell.experiment}", *cell.overrides, *space.overrides]
-        fixed += ["threads=1", f"device={run.place}", "trainer.epochs=30"]
-        own = [[*fixed, *words_of(drawn)] for drawn in space.drawn(cell.key)]
-        name = f"{cell.block}, {cell.row}, {cell.column}, {len(own)} configurations"
-        name += " of 30 epochs and 3 seeds"
-        steps = _searches(own, space, cell.key)
-        theirs = ("one run for each configuration and seed", "one run for each configuration")
-        yield Comparison(
-            dict(zip((name, f"{name}, halved twice"), steps)),
-            dict(zip(theirs, steps[2:])),
-            unit="CPU s",
-        )
-
-
-def _searches(own: list[list[str]], space: Space, key: str) -> list[Callable[[], Callable]]:
-    """Returns functions that build a search: whole, halved, seed by seed, and run by run."""
-    work = work_of([compose_config([*words, "logger=none"]) for words in own])
-
-    def whole() -> None:
-        for members in divided(work, space.seeds, None):
-            Stack(work, members).train(30)
-
-    def halved() -> None:
-        Search(work, space, key).run()
-
-    def alone(groups: list[list[int]]) -> None:
-        for words, group in product(own, groups):
-            training(words, group).fit()
-
-    steps = whole, halved, partial(alone, [[s] for s in space.seeds]), partial(alone, [space.seeds])
-    return [lambda step=step: step for step in steps]
-
-
-# ---------------------------------------------------------------- ContraNorm on large graphs
-def contranorm(
-    run: Run,
-    data: tuple[str, ...] = ("cora", "squirrel"),
-    channels: tuple[int, ...] = (32, 64),
-) -> Iterator[Comparison]:
-    """Forward and backward of ContraNorm in tiles, beside fused attention under an N × N mask.
-
-    Also with products in bfloat16 (``matmul=medium``).
-    """
-    for name, C in product(data, channels):
-        found = load(name, root=str(ROOT)).edges
-        context = _with_loops(found, int(found.max()) + 1)
-        work = f"ContraNorm on {name}, {len(SEEDS)} seeds of {C} channels, forward and backward"
-        makes = {
-            form: partial(_contrast, context, C, form) for form in ("tiles", "mask", "bfloat16")
-        }
-        yield Comparison(
-            {work: makes["tiles"]},
-            {"fused attention under an N × N mask": makes["mask"]},
-            unit="CPU s",
-            peak="peak MB",
-            agree=partial(outputs_differ, allowed=1e-4),
-        )
-        yield Comparison(
-            {f"{work}, matmul=medium": makes["bfloat16"]},
-            {"products in float32": makes["tiles"]},
-            unit="CPU s",
-            agree=partial(outputs_differ, allowed=1e-2),
-        )
-
-
-def outputs_differ(steps: dict[str, Callable], allowed: float) -> tuple[float, float]:
-    """Compares the tensors that two steps return, relative to the largest value."""
-    ours, theirs = (step() for step in steps.values())
-    gaps = [(a - b).abs().max() / b.abs().max() for a, b in zip(ours, theirs)]
-    return max(gap.item() for gap in gaps), allowed
-
-
-def _with_loops(edges: Tensor, num_nodes: int) -> Context:
-    loops = torch.arange(num_nodes).expand(2, -1)
-    return Context(edges=torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
-
-
-def _contrast(context: Context, channels: int, form: str) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Returns a step of ContraNorm, which returns outputs and the gradient of the input."""
-    N = context.num_nodes
-    torch.manual_seed(0)
-    x = torch.randn(len(SEEDS), N, channels, requires_grad=True)
-    upstream, layer = torch.randn_like(x), ContraNorm(channels)
-    mask = None
-    if form == "mask":
-        mask = torch.ones(N, N, dtype=torch.bool)
-        mask[context.edges[0], context.edges[1]] = False
-
-    def output() -> Tensor:
-        if mask is None:
-            return layer(x, context)
-        q, v = F.normalize(x, dim=-1)[:, None], x[:, None]
-        mixed = F.scaled_dot_product_attention(q, q, v, attn_mask=mask, scale=1.0)
-        return 2 * x - mixed[:, 0]
-
-    def step() -> tuple[Tensor, Tensor]:
-        torch.set_float32_matmul_precision("medium" if form == "bfloat16" else "highest")
-        out = output()
-        torch.set_float32_matmul_precision("highest")
-        return out.detach(), torch.autograd.grad(out, x, upstream)[0]
-
-    return step
 
 
 # ---------------------------------------------------------------- graphs that grow
@@ -588,56 +403,3 @@ def minibatch(run: Run, words: tuple[str, ...] = ()) -> Iterator[Comparison]:
         peak="peak MB",
         overhead=("full batch",),
     )
-
-
-def part_means(run: Run, words: tuple[str, ...] = ()) -> Iterator[Item]:
-    """Error of the mean that centered aggregation uses on parts of a graph: data=squirrel.
-
-    At every fifth step, the mean that a layer uses is compared with the mean of its values over all
-    nodes of the whole graph, with the same weights and without dropout. The result is the median of
-    |used − exact| / |exact| over the steps of all epochs except the first.
-    """
-    loaders = {
-        "random, 10 parts": "trainer=minibatch_random",
-        "METIS, 5 of 50": "trainer=minibatch_cluster",
-    }
-    for (name, loader), mean in product(loaders.items(), ("exact", "running", "batch")):
-        loop = training([*IN_PARTS, loader, f"trainer.mean={mean}", *words], [0], Watched)
-        loop.fit()
-        later = loop.errors[len(loop.errors) // loop.trainer.epochs :]
-        work = f"{name}, mean={mean}: {' '.join(words)}"
-        yield [
-            row(work, f"error of the mean in layer {layer}, %", [100 * statistics.median(values)])
-            for layer, values in enumerate(zip(*later), start=1)
-        ]
-
-
-class Watched(MiniBatchLoop):
-    """Compares the means of every fifth step with those over all nodes."""
-
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)
-        self.steps, self.used = 0, {}
-        self.errors: list[list[float]] = []
-        for layer, mean in enumerate(self.means[0]):
-            mean.register_forward_hook(lambda _, __, out, layer=layer: self._keep(layer, out))
-
-    def _keep(self, layer: int, out: Tensor) -> None:
-        self.used[layer] = out.detach()
-
-    def _backward(self, i: int, batch: object) -> Tensor:
-        self.steps += 1
-        exact = [] if self.steps % 5 else self._exact()
-        sums = super()._backward(i, batch)
-        if exact:
-            pairs = [(self.used[layer], mean) for layer, mean in enumerate(exact)]
-            self.errors.append([float((a - b).norm() / b.norm()) for a, b in pairs])
-        return sums
-
-    @torch.no_grad()
-    def _exact(self) -> list[Tensor]:
-        net = copy.deepcopy(self.model.nets[0]).eval()
-        means = [module for module in net.modules() if isinstance(module, RunningMean)]
-        with measuring(means):
-            net(self.model.x, self.model.edge_index, self.model.edge_weight)
-        return [mean.value for mean in means]

@@ -1,11 +1,9 @@
-"""What is measured on images and tokens, beside plain forms and official code."""
+"""What is measured on images and tokens, beside plain forms."""
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ import timm
 import torch
 import torch.nn.functional as F
 from bench import Comparison, Item, Run, row
-from official import DILATIONS, UNITS, Pair, ToCoStep, toco_par
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -24,13 +21,8 @@ from oversmoothing.aggregators.external import External
 from oversmoothing.aggregators.external_multihead import ExternalMultiHead
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.cnn import convolving
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.data.augment import Augment, labelled_crop
-from oversmoothing.lab.data.image_set import ImageSet
-from oversmoothing.lab.data.loading import train_batches
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.wsss.energy import dense_energy
 from oversmoothing.lab.tasks.wsss.network import Network
 from oversmoothing.lab.tasks.wsss.par import PAR
 from oversmoothing.lab.tasks.wsss.settings import Method
@@ -45,15 +37,6 @@ def smooth(*shape: int) -> Tensor:
     """Draws smooth noise in [0, 1], (B, K, H, W)."""
     *front, H, W = shape
     return F.interpolate(torch.rand(*front, H // 8, W // 8), (H, W), mode="bilinear")
-
-
-def largest_difference(
-    steps: dict[str, Callable[[], Tensor]], allowed: float
-) -> tuple[float, float]:
-    """Compares what all steps return with that of the last, relative to the largest value."""
-    *others, last = (step() for step in steps.values())
-    gaps = [(found - last).abs().max() / last.abs().max() for found in others]
-    return max(gap.item() for gap in gaps), allowed
 
 
 # ---------------------------------------------------------------- attention
@@ -234,165 +217,25 @@ def _unit_step(
     return step
 
 
-def units(
-    run: Run,
-    emanet: str = "",
-    eanet: str = "",
-    contranorm: str = "",
-    batch: int = 8,
-    side: int = 33,
-) -> Iterator[Comparison]:
-    """Units and layers beside official code, with the same weights and inputs.
-
-    Forward and backward in training. Units of a CNN include their 1×1 convolutions, on maps of
-    side × side pixels. The update of EMANet's bases is left out on both sides, since it is
-    elsewhere in its code. Options are checkouts: --emanet EMANet --eanet EANet --contranorm …
-    """
-    checkouts = {"emanet": emanet, "eanet": eanet, "contranorm": contranorm}
-    if not any(checkouts.values()):
-        raise InputError("give --emanet, --eanet or --contranorm: a checkout to compare with")
-
-    def make(name: str, form: str, dtype: torch.dtype = torch.float32) -> Callable[[], Tensor]:
-        torch.manual_seed(0)
-        checkout, make_pair = UNITS[name]
-        with torch.no_grad():
-            pair = make_pair(Path(checkouts[checkout]), side)
-        return _pair_step(pair, form, (batch, *pair.shape), run.place, dtype)
-
-    def agree(name: str, steps: object) -> tuple[float, float]:
-        """Compares in float64, so that no ReLU flips."""
-        exact = {form: make(name, form, torch.float64) for form in ("ours", "theirs")}
-        return largest_difference(exact, 1e-10)
-
-    for name, (checkout, _) in UNITS.items():
-        if checkouts[checkout]:
-            yield Comparison(
-                {name: partial(make, name, "ours")},
-                {f"{checkout}'s code": partial(make, name, "theirs")},
-                unit=f"ms, batch {batch}",
-                peak=f"MB, batch {batch}",
-                agree=partial(agree, name),
-            )
-
-
-def _pair_step(
-    pair: Pair, form: str, shape: tuple[int, ...], place: torch.device, dtype: torch.dtype
-) -> Callable[[], Tensor]:
-    for module in (pair.theirs, pair.ours):
-        module.to(device=place, dtype=dtype).train()
-    x = torch.randn(shape, device=place, dtype=dtype).relu_().requires_grad_()
-    call, upstream = pair.forms()[form], torch.randn(shape, device=place, dtype=dtype)
-
-    def step() -> Tensor:
-        x.grad = None
-        out = call(x)
-        out.backward(upstream)
-        return torch.cat([out.detach().flatten(), x.grad.flatten()])
-
-    return step
-
-
 # ---------------------------------------------------------------- segmentation
 def par(
-    run: Run,
-    toco: str = "",
-    batch: int = 2,
-    side: int = 224,
-    maps: tuple[int, ...] = (4, 21),
+    run: Run, batch: int = 2, side: int = 224, maps: tuple[int, ...] = (4, 21)
 ) -> Iterator[Comparison]:
-    """Pixel-adaptive refinement, beside ToCo's module of the checkout --toco.
+    """Pixel-adaptive refinement.
 
     Images have half the side of the crop, as in training. There are a few maps per image, as for
     pseudo labels (background and present classes, for two background scores), or all 21.
     """
 
-    def make(form: str, K: int) -> Callable[[], Tensor]:
-        torch.manual_seed(0)
+    def make(K: int) -> Callable[[], Tensor]:
         images = 0.95 * smooth(batch, 3, side, side) + 0.05 * torch.rand(batch, 3, side, side)
         masks = (6 * smooth(batch, K, side, side)).softmax(dim=1)
-        module = PAR(DILATIONS, toco_compat=True) if form == "ours" else toco_par(Path(toco))
         given = [each.to(run.place) for each in (images, masks)]
-        return torch.no_grad()(partial(module.to(run.place), *given))
+        return torch.no_grad()(partial(PAR().to(run.place), *given))
 
     for K in maps:
-        yield Comparison(
-            {f"PAR, {batch} × {K} maps of {side} × {side}": partial(make, "ours", K)},
-            {"ToCo": partial(make, "ToCo", K)} if toco else {},
-            peak="MB",
-            agree=partial(largest_difference, allowed=1e-5) if toco else None,
-        )
-
-
-def energy(run: Run, batch: int = 2, sides: tuple[int, ...] = (224, 448)) -> Iterator[Comparison]:
-    """The dense energy loss with each of its filters, beside the exact O(N²) sum.
-
-    A step is forward and backward of a batch of smooth random colours at full size; filtering is at
-    half size. ToCo's own filter is C++ that must be built by hand; ``toco`` computes the same
-    lattice with tensors.
-    """
-
-    def make(filter: str, side: int) -> Callable[[], tuple[Tensor, Tensor]]:
-        torch.manual_seed(0)
-        pictures = smooth(batch, 3, side, side)
-        logits = 3 * torch.randn(batch, 21, side // 16, side // 16)
-        logits = F.interpolate(logits, (side, side), mode="bilinear")
-        labels = logits.argmax(dim=1).masked_fill_(torch.rand(batch, 1, side) < 0.2, 255)
-        box = torch.tensor([[0, side, 0, side]] * batch)
-        given = [each.to(run.place) for each in (pictures, logits, labels, box)]
-        given[1].requires_grad_()
-
-        def step() -> tuple[Tensor, Tensor]:
-            value = dense_energy(*given, filter=filter)
-            return value.detach(), torch.autograd.grad(value, given[1])[0]
-
-        return step
-
-    for side, name in product(sides, ("lattice", "toco")):
-        (value, slope), (exact, gradient) = make(name, side)(), make("exact", side)()
-        error = (slope - gradient).norm() / gradient.norm()
-        yield Comparison(
-            {f"L_reg, filter {name}, {batch} × {side}²": partial(make, name, side)},
-            {"exact": partial(make, "exact", side)},
-            peak="MB",
-            note=f"{value / exact:.3f} of the exact value, "
-            f"{error:.3f} relative error of the gradient",
-        )
-
-
-def seg_step(run: Run, batch: int = 8) -> Iterator[Comparison]:
-    """Depthwise convolutions of MobileNetV2 with a stride or dilation, in float32 beside bfloat16.
-
-    In bfloat16 torch's kernels for them are slow on a CPU, so ``backbones/cnn.py`` keeps them
-    in float32. Forward and backward.
-    """
-    convolutions = {  # channels, side of the input, options
-        "960 channels, 15², dilation 2": (960, 15, {"dilation": 2, "padding": 2}),
-        "96 channels, 115², stride 2": (96, 115, {"stride": 2}),
-        "144 channels, 59², stride 2": (144, 59, {"stride": 2}),
-    }
-    for name, sizes in convolutions.items():
-        work = f"depthwise 3 × 3 convolution, {name}, forward and backward"
-        yield Comparison(
-            {work: partial(_convolution, batch, *sizes, convolving)},
-            {"torch in bf16": partial(_convolution, batch, *sizes, contextlib.nullcontext)},
-        )
-
-
-def _convolution(
-    batch: int, channels: int, side: int, how: dict, context: Callable
-) -> Callable[[], None]:
-    conv = nn.Conv2d(channels, channels, 3, groups=channels, bias=False, **how)
-    conv.to(memory_format=torch.channels_last)
-    x = torch.randn(batch, channels, side, side).to(memory_format=torch.channels_last)
-    x = x.bfloat16().requires_grad_()
-
-    def both() -> None:
-        x.grad = conv.weight.grad = None
-        with torch.autocast("cpu", torch.bfloat16), context(torch.device("cpu")):
-            y = conv(x)
-        y.backward(y.detach())
-
-    return both
+        work = f"PAR, {batch} × {K} maps of {side} × {side}"
+        yield Comparison({work: partial(make, K)}, peak="MB")
 
 
 WSSS = {  # form: aggregator, options of the trainer
@@ -412,41 +255,25 @@ WSSS = {  # form: aggregator, options of the trainer
 
 def wsss_step(
     run: Run,
-    toco: str = "",
     name: str = "deit_tiny_patch16_224",
     forms: tuple[str, ...] = tuple(WSSS),
     crop: int = 224,
     batch: int = 2,
     energy: bool = True,
 ) -> Iterator[Comparison]:
-    """A training step of weakly supervised segmentation, beside ToCo's of the checkout --toco.
+    """A training step of weakly supervised segmentation.
 
     A step is CAMs, PAR, pseudo labels, losses, backward and AdamW, with random weights and in
-    float32 (TF32 products on a GPU, on both sides); ours is also measured with
-    trainer.precision=bf16 and trainer.compile=true. ToCo's is its own code without its two
-    contrastive losses. L_reg is ours on both sides, since ToCo's is C++ that must be built by hand;
-    --no-energy leaves it out on both. From the same weights, the classification losses must agree.
+    float32 (TF32 products on a GPU), and with trainer.precision=bf16 and trainer.compile=true.
+    --no-energy leaves L_reg out. Records beside ToCo are of its own code without its two
+    contrastive losses, with L_reg of ours on both sides, at the commit that they name.
     """
     torch._dynamo.config.recompile_limit = 64  # every form compiles the same functions
     torch.set_float32_matmul_precision("high" if run.place.type == "cuda" else "highest")
     images = _wsss_batch(run.place, batch, crop)
     end = f"{name}, {batch} × {crop}²{'' if energy else ', no L_reg'}"
     ours = {form: partial(WSSSStep, form, name, images, energy) for form in WSSS if form in forms}
-    theirs = {"ToCo": partial(ToCoStep, Path(toco), name, images, energy)} if toco else {}
-
-    def agree(steps: dict[str, Callable]) -> tuple[float, float]:
-        plain = WSSSStep("plain", name, images, energy)
-        steps["ToCo"].copy_weights(plain.network)
-        own, their = plain(), steps["ToCo"]()
-        # position embeddings are resampled a little differently
-        return max(abs(own[key] / their[key] - 1).item() for key in ("cls", "aux")), 1e-2
-
-    yield Comparison(
-        {f"WSSS step, {form}, {end}": make for form, make in ours.items()},
-        theirs,
-        peak="MB",
-        agree=agree if toco else None,
-    )
+    yield Comparison({f"WSSS step, {form}, {end}": make for form, make in ours.items()}, peak="MB")
 
 
 def _wsss_batch(place: torch.device, B: int, S: int) -> dict[str, Tensor]:
@@ -483,22 +310,3 @@ class WSSSStep:
 
     def __call__(self) -> dict[str, Tensor]:
         return self.training._step(self.network, self.batch)
-
-
-def loader(run: Run, images: str = "", crop: int = 448, batch: int = 8) -> Iterator[Item]:
-    """How fast one worker reads and augments training crops of a folder of .jpg files, --images."""
-    paths = {path.stem: str(path) for path in sorted(Path(images or "-").glob("*.jpg"))}
-    if not paths:
-        raise InputError(f"--images: no .jpg files in {images or '(no folder)'}")
-    ids = tuple(paths)
-    data = ImageSet("images", ("any",), ids, (), paths, {}, dict.fromkeys(ids, (1,)), "")
-    sample = partial(labelled_crop, data, Augment(crop))
-    batches = train_batches(data, sample, batch, 1 + run.rounds, seed=0, workers=0)
-    next(batches)
-    speeds, started = [], time.process_time()
-    for _ in batches:
-        now = time.process_time()
-        speeds.append(batch / (now - started))
-        started = now
-    work = f"reading and augmenting crops of {crop}²"
-    yield [row(work, "images per CPU second", speeds)]

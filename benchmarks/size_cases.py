@@ -10,9 +10,7 @@ import timm
 import torch
 from bench import Comparison, Item, Run, row
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel
 
 import oversmoothing as osm
@@ -200,20 +198,3 @@ def paper_steps(run: Run, works: tuple[str, ...] = ("",)) -> Iterator[Item]:
                 ms = [float(found[0][f"ours{end}"]) for end in ("_low", "", "_high")]
                 hours = [value * work.steps / 3.6e6 for value in ms]
                 yield [row(work.name, f"hours, {precision}", hours)]
-
-
-def paper_sizes(run: Run) -> Iterator[Item]:
-    """FLOPs of the same steps, counted on tensors that have shapes but no content.
-
-    The WSSS step is without PAR and L_reg, whose cost is small. Hours of earlier records are
-    estimated: steps × (FLOPs / (35 % of an A100's 156 TFLOP/s) + launches × 5 µs).
-    """
-    for work in WORKS:
-        network, fake = work.network(), FakeTensorMode()
-        torch.__future__.set_overwrite_module_params_on_conversion(True)
-        network._apply(fake.from_tensor)
-        torch.__future__.set_overwrite_module_params_on_conversion(False)
-        with fake, FlopCounterMode(display=False) as counter:
-            optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
-            work.step(network.train(), work.inputs(), optimizer)
-        yield [row(work.name, "TFLOP per step", [counter.get_total_flops() / 1e12])]

@@ -309,7 +309,7 @@ def convolving(device: torch.device) -> contextlib.AbstractContextManager:
     """Context in which depthwise convolutions with a stride or a dilation are computed in fp32.
 
     In fp32 their forward and backward passes take 0.13 to 0.62 of the time in bf16, on a CPU with
-    AVX512-BF16 (``benchmarks/bench.py seg_step``). All other convolutions are faster in bf16.
+    AVX512-BF16. All other convolutions are faster in bf16.
     """
     replaced = in_bf16_on_cpu(device)
     return Replacing(F.conv2d, _conv2d) if replaced else contextlib.nullcontext()
