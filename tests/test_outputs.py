@@ -17,7 +17,6 @@ COMMANDS = {  # words: files below outputs
     "figure.py layers --draw": "figures/contranorm_layers.png",
     "figure.py speed": "figures/speed.png tables/speed.md",
     "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
-    "figure.py matrix --draw": "tables/matrix.md",
 }
 TABLE = """
 tables:

@@ -21,7 +21,6 @@ COMMANDS = {  # name -> module with the function main, and what it does
     "tune": ("report.tune", "search settings by validation accuracy"),
     "predict": ("launch.predict", "draw the predictions of a trained network"),
     "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
-    "export": ("launch.trained", "write a trained network as a folder to share"),
     "data": ("data.get", "download and verify raw data; convert labels"),
     "report": ("report.write_report", "write one page of all results"),
 }

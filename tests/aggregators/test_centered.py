@@ -66,10 +66,9 @@ def test_warm_up_reaches_gamma_and_survives_a_checkpoint() -> None:
     state, cold = warm.state_dict(), Centered()
     cold.load_state_dict(state)
     assert cold.progress == 1.0
-    for of_version in (state["_extra_state"], {"progress": 0.3}):  # a dictionary earlier
-        resumed = Centered(-1.0, warmup=10)
-        resumed.load_state_dict({"_extra_state": of_version})
-        assert resumed.progress == 0.3
+    resumed = Centered(-1.0, warmup=10)
+    resumed.load_state_dict(state)
+    assert resumed.progress == 0.3
 
 
 def visible() -> torch.Tensor:

@@ -35,10 +35,6 @@ def test_parts_of_a_step_are_weighted_by_their_nodes() -> None:
     resumed = RunningMean(0.5)
     resumed.load_state_dict(mean.state_dict())
     assert torch.equal(resumed.value, mean.value)
-    mean.first = 3
-    mean.value = torch.zeros(1, 4).double()
-    assert torch.allclose(mean(v), v[:3].mean(dim=0) / 2)  # sampled neighbours do not count
-    assert torch.equal(mean.eval()(v), v.mean(dim=0, keepdim=True))  # in evaluation none is sampled
 
 
 def test_half_precision_counts_many_nodes() -> None:

@@ -62,7 +62,6 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     "data/coco_voc": (DATA,),
     "data/pyg": ("data.options.name: HeterophilousGraphDataset needs it",),
     "data/ogb": ("no such file; download",),
-    "trainer/minibatch_neighbor": ("pyg-lib or torch-sparse; install one",),
     "experiment/wsss_voc": (DATA, WEIGHTS),
     "experiment/wsss_coco": (DATA, WEIGHTS),
     **{f"data/{name}": (FOLDER,) for name in ("imagenet", "imagenet100")},
@@ -171,35 +170,6 @@ def composed(words: list[str]) -> dict:
     return OmegaConf.to_container(compose_config(words), resolve=False)
 
 
-def extending() -> dict[str, dict]:
-    """Name -> content, of the YAMLs that extend another one in their folder."""
-    contents = {name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in EVERY}
-    ours = {n: c for n, c in contents.items() if "/" in n and not n.startswith("hydra/")}
-    return {n: c for n, c in ours.items() if isinstance(c.get("defaults", [{}])[0], str)}
-
-
-@pytest.mark.parametrize("name", extending())
-def test_a_yaml_that_extends_another_sets_only_what_differs(name: str) -> None:
-    content, group = extending()[name], name.split("/")[0]
-    parent, *chosen = content.pop("defaults")
-    choices = [(key.removeprefix("override /"), to) for one in chosen for key, to in one.items()]
-    without = composed([f"{group}={parent}", *(f"{key}={to}" for key, to in choices)])
-    node = without if group == "experiment" else without[group]
-    assert not _repeated(content, node)
-
-
-def _repeated(content: dict, node: dict) -> list[str]:
-    """Keys that have the same value in both."""
-    pairs = [(key, value, node.get(key)) for key, value in content.items() if key in node]
-    inner = [f"{k}.{i}" for k, a, b in pairs if isinstance(a, dict) for i in _repeated(a, b or {})]
-    return inner + [k for k, a, b in pairs if a == b]
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_every_yaml_says_first_what_it_is(name: str) -> None:
-    assert (CONFIGS / f"{name}.yaml").read_text().startswith("# ")
-
-
 def test_every_default_of_the_main_config_is_read() -> None:
     """Its keys are the parts and the settings that are checked."""
     from oversmoothing.lab.launch.check import settings
@@ -243,12 +213,6 @@ def test_conda_and_make_install_what_the_lock_pins() -> None:
     [installed] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
     assert installed == ["-c requirements.lock", "-e .[all,dev]"]
     assert "-c requirements.lock" in (ROOT / "Makefile").read_text()
-
-
-def test_ci_does_what_a_user_does() -> None:
-    script = ROOT / ".ci/run"
-    assert script.stat().st_mode & 0o100
-    assert "make test" in script.read_text().splitlines()
 
 
 def test_make_help_lists_every_target() -> None:

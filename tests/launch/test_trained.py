@@ -1,10 +1,9 @@
-"""Trained networks are loaded, drawn, measured and exported with the numbers of their runs."""
+"""Trained networks are loaded and drawn with the numbers of their runs."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,19 +14,13 @@ from omegaconf import OmegaConf
 from PIL import Image
 from tiny_trained import trained
 
-import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import read_mask
-from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
-from oversmoothing.lab.launch.predict import titles
-from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, export, load
+from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, load
 from oversmoothing.lab.papers.centered_fig2 import figure2
-from oversmoothing.lab.store.identity import run_id
-from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.store.weights import SHARED, read_weights, share_weights
 from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.segmentation import Evaluator
 from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, look_at
@@ -38,15 +31,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run with centering and two seeds, one without, and one of supervised segmentation."""
     outputs = tmp_path_factory.mktemp("outputs")
     return {name: trained(name, outputs) for name in ("centered", "none", "segmentation")}
-
-
-@pytest.fixture(scope="module")
-def exports(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The exported seed 1 of two runs."""
-    made = tmp_path_factory.mktemp("exports")
-    for name in ("centered", "segmentation"):
-        export(str(folders[name]), made / name, seed=1)
-    return {path.name: path for path in made.iterdir()}
 
 
 def loaded(folder: Path, seed: int | None = None) -> TrainedRun:
@@ -209,22 +193,6 @@ def test_predict_refuses_and_replaces_no_image(
     assert Path("cat.png").read_bytes() == b"precious"
 
 
-def named(folder: str, *words: str) -> SimpleNamespace:
-    config = compose_config(["experiment=seg_voc_subset", *words])
-    return SimpleNamespace(folder=Path(f"segmentation-{folder:>010}"), config=config)
-
-
-def test_titles_distinguish_runs() -> None:
-    """By the aggregator, or if it is the same by its options, or else by the ids."""
-    none, hem = named("3", "aggregator=none"), "aggregator=hem"
-    assert titles([named("1", hem)]) == ["mask"]
-    assert titles([none, named("2", "aggregator=external")]) == ["no unit", "External"]
-    steps = [named(size, hem, f"aggregator.step_size={size}") for size in ("0.2", "0.5")]
-    assert titles([*steps, none]) == ["EM\nstep_size=0.2", "EM\nstep_size=0.5", "no unit"]
-    elsewhere = titles([named("1"), named("2", "trainer.iterations=7")])
-    assert [title.splitlines()[-1] for title in elsewhere] == ["0000000001", "0000000002"]
-
-
 def test_figure2(folders: dict[str, Path]) -> None:
     without, centered = (loaded(folders[name]) for name in ("none", "centered"))
     ids = distinct_classes(centered.data, 2)
@@ -273,110 +241,14 @@ def test_a_figure_names_the_command_that_is_missing(
     assert f"python train.py {words} 'seeds=[0]'" in capsys.readouterr().err
 
 
-# Exports
-
-
-@pytest.mark.parametrize("name", ["centered", "segmentation"])
-def test_an_exported_network_is_the_same(
-    name: str, folders: dict[str, Path], exports: dict[str, Path]
-) -> None:
-    run, exported = loaded(folders[name], 1), loaded(exports[name])
-    assert (exported.seed, exported.label_names) == (1, run.label_names)
-    assert run_id(exported.config) == run_id(run.config)
-    own, other = run.network.state_dict(), exported.network.state_dict()
-    assert list(own) == list(other)
-    for key, value in own.items():
-        equal = torch.equal if isinstance(value, torch.Tensor) else lambda a, b: a == b
-        assert equal(value, other[key]), key
-    torch.manual_seed(0)
-    images = torch.rand(1, 3, 32, 32)
-    with torch.no_grad():
-        assert torch.equal(run.network.segment(images), exported.network.segment(images))
-
-
-def test_the_page_of_an_export_has_its_numbers(
-    folders: dict[str, Path], exports: dict[str, Path]
-) -> None:
-    page = (exports["centered"] / "README.md").read_text()
-    result = read_result(folders["centered"])["seeds"]["1"]
-    for stage, how in result["conditions"]["val"].items():
-        if f"val_{stage}_miou" in result:
-            assert f"| val | {stage} | {result[f'val_{stage}_miou']:.2f} | {how} |" in page
-    own = str(folders["centered"].parent)
-    assert own not in page + (exports["centered"] / "config.yaml").read_text()
-
-
-def test_evaluate_measures_the_same(
-    folders: dict[str, Path],
-    exports: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    tables = []
-    for words in ([str(folders["centered"]), "--seed", "1"], [str(exports["centered"])]):
-        assert here(["evaluate.py", "--device", "cpu", "--run", *words], monkeypatch) == 0
-        tables.append(capsys.readouterr().out.rsplit("\n\n", 1)[0])
-    assert tables[0] == tables[1]
-    [path] = exports["centered"].glob("evaluation-*.json")
-    [(seed, found)] = json.loads(path.read_text())["seeds"].items()
-    own = read_result(folders["centered"])["seeds"]["1"]
-    assert seed == "1" and found["val_seg_miou"] == own["val_seg_miou"]
-
-
 @pytest.mark.parametrize("target", ["os.system", "oversmoothing.lab.store.files.os.remove"])
-def test_an_exported_config_calls_no_foreign_code(
-    exports: dict[str, Path], tmp_path: Path, target: str
+def test_the_config_of_a_run_calls_no_foreign_code(
+    folders: dict[str, Path], tmp_path: Path, target: str
 ) -> None:
-    copy = shutil.copytree(exports["centered"], tmp_path / "copy")
+    copy = shutil.copytree(folders["centered"], tmp_path / "copy")
     config = yaml.safe_load((copy / "config.yaml").read_text())
-    config["aggregator"]["extra"] = [{"_target_": target, "path": str(copy / "README.md")}]
+    config["aggregator"]["extra"] = [{"_target_": target, "path": str(copy / "result.json")}]
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(InputError, match=target):
         loaded(copy)
-    assert (copy / "README.md").exists()
-
-
-def test_what_cannot_be_exported_leaves_nothing(
-    folders: dict[str, Path], exports: dict[str, Path], tmp_path: Path
-) -> None:
-    def refused(named: str, run: Path, to: Path, seed: int | None = None) -> None:
-        with pytest.raises(InputError, match=named):
-            export(str(run), to, seed)
-
-    new, before = tmp_path / "new", sorted(exports["centered"].iterdir())
-    refused("--to", folders["none"], exports["centered"])
-    assert sorted(exports["centered"].iterdir()) == before
-    refused("--seed 0 or 1", folders["centered"], new)
-    refused("seed 7", folders["none"], new, 7)
-    odd, result = shutil.copytree(folders["none"], tmp_path / "odd"), read_result(folders["none"])
-    for change in ({"envs": []}, {"seeds": dict.fromkeys(result["seeds"], {"conditions": 5})}):
-        (odd / "result.json").write_text(json.dumps(result | change))
-        refused("result.json", odd, new)
-    assert not new.exists()
-    copy = shutil.copytree(exports["centered"], tmp_path / "damaged")
-    weights = copy / SHARED
-    weights.write_bytes(weights.read_bytes()[:-100])
-    refused(SHARED, copy, new)
-    share_weights(weights, {"classifier.weight": torch.zeros(5, 64, 1, 1)})
-    refused(SHARED, copy, new)
-
-
-def test_no_number_of_the_state_changes(tmp_path: Path) -> None:
-    """Also of tensors that share memory or are views, and of aggregators without extra state."""
-    shared = torch.randn(4, 6)
-    state = {"a": shared, "b": shared, "c": shared.T}
-    share_weights(tmp_path / SHARED, state)
-    found = read_weights(tmp_path / SHARED)
-    assert found.keys() == state.keys()
-    assert all(torch.equal(found[key], state[key]) for key in state)
-
-    def network() -> (
-        torch.nn.Module
-    ):  # those in a site leave theirs out, those beside one have None
-        return torch.nn.Sequential(torch.nn.Linear(2, 3), osm.Centered(), osm.Centered(warmup=4))
-
-    model, again = network(), network()
-    model[2].advance(1)
-    share_weights(tmp_path / SHARED, model.state_dict())
-    again.load_state_dict(read_weights(tmp_path / SHARED))
-    assert again[2].progress == 0.25 and torch.equal(again[0].weight, model[0].weight)
+    assert (copy / "result.json").exists()

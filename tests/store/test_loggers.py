@@ -1,6 +1,5 @@
 """Loggers: each copies what the log of a run holds, under the same names."""
 
-import csv
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from oversmoothing.lab.launch.command import command
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.identity import run_id
-from oversmoothing.lab.store.loggers import TensorBoardSink, WandbSink, by_seed, final_numbers
+from oversmoothing.lab.store.loggers import TensorBoardSink, WandbSink, by_seed
 
 pytest.importorskip("wandb")
 
@@ -70,10 +69,6 @@ def test_each_seed_gets_its_scalars_and_nothing_is_lost() -> None:
     }
     assert third["train/loss"] == 0.25 and third["layers/mad/2"] == 4.0
     assert by_seed({"seeds": [3], "train_loss": [0.25]}) == {3: {"train/loss": 0.25}}
-
-
-def test_final_numbers_are_those_of_the_result() -> None:
-    assert final_numbers({"acc": 80.0, "layers": {"mad": [1.0]}}) == {"result/acc": 80.0}
 
 
 def test_a_seed_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
@@ -131,22 +126,16 @@ def by_step(rows: Iterator[dict[str, Any]]) -> dict[tuple[int, str], float]:
     return {(row["epoch"], name): row[name] for row in rows for name in row.keys() - {"epoch"}}
 
 
-def test_csv_and_tensorboard_get_the_scalars_of_the_log(tmp_path: Path, writers: list) -> None:
-    for name in ("csv", "tensorboard"):
-        execute(asked := config(tmp_path / name, f"logger={name}", "diagnose_every=10"))
+def test_tensorboard_gets_the_scalars_of_the_log(tmp_path: Path, writers: list) -> None:
+    execute(asked := config(tmp_path, "logger=tensorboard", "diagnose_every=10"))
     folder = run_folder(asked)
     lines = [by_seed(line) for line in log_lines(folder)]
-    table = (tmp_path / "csv" / folder.name / "metrics.csv").read_text("utf-8").splitlines()
-    cells = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(table)]
     assert [writer.folder for writer in writers] == [
         folder / "tensorboard" / f"seed{seed}" for seed in (0, 3)
     ]
     for seed, writer in zip((0, 3), writers, strict=True):
         expected = by_step(line[seed] for line in lines)
-        own = (
-            {k: v for k, v in row.items() if k != "seed"} for row in cells if row["seed"] == seed
-        )
-        assert by_step(own) == writer.scalars == expected
+        assert writer.scalars == expected
         assert {"val/accuracy", "train/loss", "layers/effective_rank/2"} <= {n for _, n in expected}
         facts = {"seed": seed, "task": "nodes", "data": "csbm", "method": "none"}
         assert writer.facts == facts | {"depth": "2 layers"}
@@ -167,17 +156,6 @@ def test_event_files_hold_the_scalars_of_the_log(tmp_path: Path) -> None:
     read = EventAccumulator(str(tmp_path / "tensorboard" / "seed0")).Reload()
     found = [(event.step, event.value) for event in read.Scalars("train/loss")]
     assert found == [(step, pytest.approx(1 / step)) for step in (5, 10, 15)]
-
-
-def test_a_run_has_an_entry_of_its_own_beside_one_that_failed(tmp_path: Path) -> None:
-    asked = config(tmp_path / "a"), config(tmp_path / "b", "backbone.depth=3")
-    for one in asked:
-        run_folder(one).mkdir(parents=True)
-    given_up, sink = (WandbSink(run_folder(one), one) for one in asked)
-    opened = given_up.runs[0].id, sink.runs[0].id
-    assert opened == tuple(f"{run_id(one)}-seed0" for one in asked)
-    sink.close()
-    given_up.close()
 
 
 def test_a_failure_of_wandb_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

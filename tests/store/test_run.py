@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from oversmoothing.lab.store.files import replacing, write_atomically, write_tex
 from oversmoothing.lab.store.lookup import find
 from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
-from oversmoothing.lab.store.weights import save_tensors
 
 
 def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
@@ -53,16 +51,6 @@ def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> Non
     assert capsys.readouterr().err == f"run/s0-1: epoch 20 of 40: {numbers}\n"
 
 
-def test_without_a_terminal_there_is_no_long_silence(tmp_path: Path, capsys, monkeypatch) -> None:
-    run = Recorder(tmp_path / "run", [0])
-    clock = iter([100.0, 103.0, 110.0, 112.0, 119.0, 121.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    with run.progress(50, "val") as bar:
-        for _ in range(5):
-            bar.update(10)
-    assert capsys.readouterr().err == "run/s0: val: 20 of 50\nrun/s0: val: 50 of 50\n"
-
-
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
     """Some are stopped, others begin and end in between; also those that have seeds in common."""
     groups = ([0], [1], [0, 1], [1, 0], [0, 1, 2, 3, 4], [*range(0, 240, 2)], [*range(0, 242, 2)])
@@ -80,25 +68,6 @@ def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
         assert run.log_file.read_text() == (
             "" if seeds == [1] else json.dumps({"seeds": seeds, "epoch": number}) + "\n"
         )
-
-
-def test_an_old_folder_is_divided(tmp_path: Path) -> None:
-    """Seed 0 has ended, seed 1 waits, seeds 2 and 3 are in training, with lines to come again."""
-    lines = [json.dumps({"seeds": s, "epoch": e}) + "\n" for s in ([0], [2, 3]) for e in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"seeds": [2, 3], "ep')
-    waits = {"state": {"epoch": 1}, "seeds": [1], "log": '{"seeds": [1], "epoch": 1}\n'}
-    save_tensors(tmp_path / "checkpoint-seed1.pt", waits | {"logged_bytes": 99})
-    for name, epoch in (("checkpoint-before.pt", 0), ("checkpoint.pt", 1)):
-        trains = {"state": {"epoch": epoch}, "seeds": [2, 3]}
-        size = len("".join(lines[: 2 + epoch]))
-        save_tensors(tmp_path / name, trains | {"logged_bytes": size})
-    for seeds in ([1], [2, 3]):
-        assert Recorder(tmp_path, seeds).load_checkpoint() == {"epoch": 1}
-    expected = {"s0": [1, 2], "s1": [1], "s2-3": [1]}
-    assert {path.name for path in tmp_path.iterdir()} == {*expected}
-    for name, epochs in expected.items():
-        text = (tmp_path / name / "metrics.jsonl").read_text()
-        assert [json.loads(line)["epoch"] for line in text.splitlines()] == epochs
 
 
 def test_a_word_that_can_be_no_file_names_no_run() -> None:

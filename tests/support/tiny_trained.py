@@ -1,4 +1,4 @@
-"""Small runs of pictures: their networks are trained, loaded, drawn and exported."""
+"""Small runs of pictures: their networks are trained, loaded and drawn."""
 
 from pathlib import Path
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_parts import batches, graph, networks
+from small_parts import batches, graph
 from small_runs import words
 
 from oversmoothing.errors import InputError, Problems
@@ -14,7 +14,7 @@ from oversmoothing.lab.launch.execute import execute
 from oversmoothing.lab.tasks import classification
 from oversmoothing.lab.tasks.classification_augment import Augment, Mix
 from oversmoothing.lab.tasks.nodes import FullBatchAdam
-from oversmoothing.lab.tasks.nodes_minibatch import ClusterAdam, NeighborAdam, RandomNodeAdam
+from oversmoothing.lab.tasks.nodes_minibatch import ClusterAdam, RandomNodeAdam
 from oversmoothing.lab.tasks.wsss.crf import CRF
 
 COMMANDS = [
@@ -79,9 +79,6 @@ PARTS: list[tuple[str, Callable[[], object]]] = [
     ("num_parts", lambda: RandomNodeAdam(num_parts=0)),
     ("momentum", lambda: RandomNodeAdam(momentum=0.0)),
     ("parts_per_batch", lambda: ClusterAdam(num_parts=3)),
-    ("fanouts", lambda: NeighborAdam(fanouts=[10, 0])),
-    ("fanouts", lambda: NeighborAdam(fanouts=[10]).fits(networks(graph()))),
-    ("batch_size", lambda: batches(NeighborAdam(batch_size=26), graph())),
     ("num_parts", lambda: batches(RandomNodeAdam(num_parts=41), graph())),
     ("num_parts", lambda: batches(ClusterAdam(num_parts=41), graph())),
     *(

@@ -180,12 +180,6 @@ class InsteadOfAttention(SwappingSite):
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Replaced)
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Also loads states of earlier versions, which did not number the aggregators."""
-        for key in [key for key in state_dict if not key[len(prefix) :].startswith("0.")]:
-            state_dict[f"{prefix}0.{key[len(prefix) :]}"] = state_dict.pop(key)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
 
 def seen(mask: Tensor | None) -> Tensor | None:
     """Converts a boolean or additive mask to a boolean one, true for values that are seen."""

@@ -88,9 +88,9 @@ class Centered(Masked, Inside):
             state_dict.setdefault(f"{prefix}_extra_state", None)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def set_extra_state(self, state: Tensor | dict[str, float] | None) -> None:
-        if self.warmup and state is not None:  # a dictionary in earlier checkpoints
-            self.progress = float(state["progress"] if isinstance(state, dict) else state)
+    def set_extra_state(self, state: Tensor | None) -> None:
+        if self.warmup and state is not None:
+            self.progress = float(state)
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         if self.node_mean is not None:

@@ -81,8 +81,8 @@ class MovingBases(Instead):
     def get_extra_state(self) -> Tensor:
         return self._sums().clone()
 
-    def set_extra_state(self, state: Tensor | dict[str, Tensor | None]) -> None:
-        self.pending = state["pending"] if isinstance(state, dict) else state  # dict: earlier ones
+    def set_extra_state(self, state: Tensor) -> None:
+        self.pending = state
 
     @property
     def _precise(self) -> torch.dtype:

@@ -5,26 +5,22 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from run_log import log_text
-from small_parts import N, graph, looped, networks, trained
+from small_parts import graph, looped, networks, trained
 from torch import Tensor
 
 from oversmoothing.aggregators.base import settle
 from oversmoothing.lab.backbones.running_mean import measuring, use_running_means
-from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.tasks import nodes_minibatch
 from oversmoothing.lab.tasks.nodes import FullBatchAdam
 from oversmoothing.lab.tasks.nodes_minibatch import (
     ClusterAdam,
-    NeighborAdam,
     RandomNodeAdam,
-    to_data,
 )
 
 
@@ -68,41 +64,6 @@ def test_layers_that_share_an_aggregator_have_means_of_their_own() -> None:
         assert torch.allclose(mean.value, v.mean(dim=0, keepdim=True))
 
 
-class WholeNeighbourhoods(NeighborAdam):
-    """Batches of a NeighborLoader that samples all neighbours, made by hand."""
-
-    def sampler(self, given: Graph) -> Any:
-        from torch_geometric.utils import k_hop_subgraph
-
-        def sample(index: Tensor) -> Any:
-            edges = to_data(given).edge_index
-            near = k_hop_subgraph(index, len(self.fanouts), edges, num_nodes=N)[0]
-            others = near[~torch.isin(near, index)]
-            nodes = torch.cat([index, others])  # the nodes that were drawn come first
-            place = torch.full((N,), -1).index_copy(0, nodes, torch.arange(len(nodes)))
-            inside = (place[edges] >= 0).all(dim=0)
-            batch = {"edge_index": place[edges[:, inside]], "n_id": nodes, "batch_size": len(index)}
-            return SimpleNamespace(**batch, get=batch.get)
-
-        return sample
-
-
-def test_whole_neighbourhoods_give_the_loss_of_the_full_batch(
-    tmp_path: Path,
-) -> None:
-    """All batches in one step: sampling nothing, the loss and gradient are those of the graph."""
-    trainer = WholeNeighbourhoods(fanouts=[-1] * 2, batch_size=4, accumulate=7, mean="exact")
-    options = {"depth": 2, "adjacency": "row"}
-    loop = looped(trainer, tmp_path, graph(), **options)
-    losses = loop.step()
-    model = networks(graph(), **options)
-    expected = torch.nn.functional.cross_entropy(model()[0][:25], graph().y[:25])
-    assert losses[0].item() == pytest.approx(expected.item(), rel=1e-6)
-    expected.backward()
-    biases = [net.layers[-1].conv.bias.grad for net in (loop.model.nets[0], model.nets[0])]
-    assert torch.allclose(*biases, rtol=0, atol=1e-12)  # does not pass through a mean
-
-
 SAME = {"epochs": 6, "eval_every": 6, "lr": 0.05}
 
 
@@ -110,15 +71,6 @@ EACH = [
     RandomNodeAdam(num_parts=5, mean="running", accumulate=2, **SAME),  # the last step has one
     RandomNodeAdam(num_parts=4, mean="exact", accumulate=4, **SAME),
 ]
-
-
-@pytest.mark.parametrize("trainer", EACH)
-def test_a_stopped_training_goes_on_bit_equally(trainer: Any, tmp_path: Path) -> None:
-    whole, _ = trained(trainer, tmp_path / "whole", dropout=0.5)
-    stop(trainer, tmp_path / "cut")
-    torch.rand(7)  # after other random numbers
-    again, chosen = trained(trainer, tmp_path / "cut", dropout=0.5)
-    assert torch.equal(again, whole) and chosen[0]["epoch"] == 6
 
 
 def stop(trainer: Any, folder: Path) -> None:

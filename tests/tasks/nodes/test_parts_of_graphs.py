@@ -16,7 +16,6 @@ from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.nodes import Nodes
 from oversmoothing.lab.tasks.nodes_minibatch import (
     ClusterAdam,
-    NeighborAdam,
     RandomNodeAdam,
     in_blocks,
     rows,
@@ -87,26 +86,8 @@ def test_rows_of_sparse_features() -> None:
     assert torch.equal(rows(to_csr(x), nodes), x[nodes])
 
 
-@pytest.mark.skipif("not __import__('torch_geometric').typing.WITH_PYG_LIB and "
-                    "not __import__('torch_geometric').typing.WITH_TORCH_SPARSE",
-                    reason="needs pyg-lib or torch-sparse")  # fmt: skip
-def test_sampled_neighbours_come_after_the_nodes_that_were_drawn() -> None:
-    given = graph()
-    for batch in batches(NeighborAdam(fanouts=[2, 2], batch_size=5), given):
-        nodes, (source, target) = batch.n_id, batch.edge_index
-        assert given.train[nodes[: batch.batch_size]].all()
-        pairs = {tuple(pair) for pair in given.edges.T.tolist()}
-        assert {*zip(nodes[target].tolist(), nodes[source].tolist())} <= pairs
-
-
 def test_missing_packages_and_networks_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch_geometric.typing as typing
-
-    monkeypatch.setattr(typing, "WITH_PYG_LIB", False)
-    monkeypatch.setattr(typing, "WITH_TORCH_SPARSE", False)
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(InputError, match=r"pyg-lib or torch-sparse.*trainer=minibatch_cluster"):
-        NeighborAdam(fanouts=[1, 1, 1]).fits(networks(graph()))
     with pytest.raises(InputError, match=r"pip install pymetis.*trainer=minibatch_random"):
         ClusterAdam().sampler(graph())
     parts = Parts([Centered], GCN, RandomNodeAdam(), Nodes.toy)

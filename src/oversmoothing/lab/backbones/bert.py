@@ -141,18 +141,6 @@ class BERT(Configured):
         states = self._run(tokens, mask, types, output_hidden_states=True).hidden_states
         return list(states[1:])  # the first are the embeddings
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state, also of earlier versions, in which sites wrapped the modules."""
-        own = self.state_dict(prefix=prefix)
-        for old in [key for key in state_dict if key not in own]:
-            inner = re.sub(r"(\.module)+\.", ".", old).replace(".sited.inside.", ".inside.")
-            inner = inner.replace(".sited.instead.", ".instead.0.")
-            sides = {inner.replace(".aggregators.", f".{side}.") for side in ("before", "after")}
-            # If two sites are at one module, both lists begin with the inner one.
-            if new := [key for key in own if key in sides and key not in state_dict]:
-                state_dict[new[0]] = state_dict.pop(old)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
     def _run(self, tokens: Tensor, mask: Tensor, types: Tensor, **options: bool) -> Any:
         """Returns the output of transformers."""
         self.padding.begin(mask)

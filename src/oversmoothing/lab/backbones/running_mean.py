@@ -27,11 +27,6 @@ class RunningMean(nn.Module):
         momentum: m, as of torch's BatchNorm; 1: the part's own mean, 0: the mean that ``measuring``
             found last.
 
-    Attributes:
-        first: number of leading nodes to average over in training; None: all. A batch of a
-            NeighborLoader begins with the drawn nodes. Their neighbours follow, among which nodes
-            of high degree are overrepresented.
-
     Raises:
         InputError: the momentum is out of range.
 
@@ -45,7 +40,6 @@ class RunningMean(nn.Module):
         if not 0 <= momentum <= 1:
             raise InputError(f"momentum: expected a number from 0 to 1, got {momentum}")
         self.momentum, self.measures = momentum, False
-        self.first: int | None = None
         self.register_buffer("value", torch.empty(0))  # r; empty before it is known
         self.pending: tuple[Tensor, int] | None = None  # sum and number of values since settle()
 
@@ -55,7 +49,6 @@ class RunningMean(nn.Module):
             if self.measures:
                 self.value = mean.detach()
             return mean
-        v = v[..., : self.first, :]
         mean = v.mean(dim=-2, keepdim=True)
         now = _precise(mean.detach())
         if 0 < self.momentum < 1:

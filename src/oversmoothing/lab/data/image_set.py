@@ -340,14 +340,9 @@ def read_size(path: Path | str) -> tuple[int, int]:
 
 def write_mask(path: Path, mask: np.ndarray) -> None:
     """Writes label values as a PNG with VOC's palette. Shapes: mask (H, W), uint8."""
-    with_palette(mask).save(path)
-
-
-def with_palette(mask: np.ndarray) -> Image.Image:
-    """Makes a palette image in VOC's colours. Shapes: mask (H, W), uint8."""
     image = Image.fromarray(mask)
     image.putpalette(palette().tobytes())
-    return image
+    image.save(path)
 
 
 def short_hash(content: object) -> str:

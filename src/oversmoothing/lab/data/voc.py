@@ -11,7 +11,6 @@ from typing import Literal
 from xml.etree import ElementTree
 
 import numpy as np
-from omegaconf import DictConfig
 
 from oversmoothing.checks import require
 from oversmoothing.errors import InputError
@@ -228,32 +227,6 @@ def require_labels(path: Path, ids: Sequence[str], present: Mapping[str, Collect
 def _some(wrong: Sequence[str], ids: Sequence[str]) -> str:
     dots = ", …" if len(wrong) > 3 else ""
     return f"{len(wrong)} of {len(ids)} images ({', '.join(wrong[:3])}{dots})"
-
-
-def unlabelled(node: DictConfig) -> ImageSet:
-    """Opens VOC's test images as ``val``, without masks or labels.
-
-    Args:
-        node: config of ``load``.
-
-    Raises:
-        InputError: data in another layout, no such list, or missing images.
-    """
-    if not node._target_.endswith("voc.load"):
-        raise InputError(f"data {node.name}: has no test images; expected data in VOC's layout")
-    base = find_base(Path(node.root), node.folder)
-    ids = read_list(base, "test")
-    files = require_files({list_path(base, "test"): ids}, base / "JPEGImages", ".jpg")
-    return ImageSet(
-        name=node.name,
-        classes=checked_names(node.classes),
-        train=(),
-        val=ids,
-        image_files={id: files[id] for id in ids},
-        mask_files={},
-        present={},
-        checksum="",
-    )
 
 
 def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:

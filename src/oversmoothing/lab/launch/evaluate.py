@@ -1,10 +1,8 @@
-"""Measures a trained network with other evaluation settings, or writes VOC's submission.
+"""Measures a trained network with other evaluation settings.
 
 oversmoothing evaluate --run wsss-voc-centered-… evaluation.ms_scales=[0.75,1,1.25]
 oversmoothing evaluate --run … --seed 0 1 --split train evaluation.crf=null evaluation.limit=50
 oversmoothing evaluate --run … evaluation.crf={}              # with ToCo's CRF
-oversmoothing evaluate --run … --split test --export submission
-oversmoothing evaluate --run FOLDER                           # of oversmoothing export
 """
 
 import copy
@@ -21,14 +19,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError, Problems, meant
+from oversmoothing.errors import Problems, meant
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
-from oversmoothing.lab.data.voc import unlabelled
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.config import parse
 from oversmoothing.lab.launch.script import SEED, add_trust
-from oversmoothing.lab.launch.trained import TrainedRun, load, require_seed
+from oversmoothing.lab.launch.trained import load, require_seed
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
 from oversmoothing.lab.store.run import Recorder
@@ -36,7 +33,6 @@ from oversmoothing.lab.store.weights import weights_of
 from oversmoothing.lab.tasks.base import Parts
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
-from oversmoothing.lab.tasks.wsss.export import export
 from oversmoothing.lab.tasks.wsss.network import Network
 from oversmoothing.lab.tasks.wsss.settings import Evaluation
 from oversmoothing.lab.tasks.wsss.task import WSSS
@@ -46,11 +42,6 @@ HOW = ("batch", "workers")  # settings that do not change results
 
 def main() -> int:
     options, words = _options(sys.argv[1:])
-    if options.split == "train" and options.export:
-        raise InputError("--export: the server takes test or val; choose with --split")
-    if options.split == "test" and not options.export:
-        raise InputError("--split test: its masks are not public, so it cannot be measured; give "
-                         "--export FOLDER")  # fmt: skip
     loaded = partial(load, on=options.device, trust=options.trust)
     run = loaded(options.run, (options.seed or [None])[0])
     trained = sorted(weights_of(run.folder, run.config))
@@ -58,20 +49,13 @@ def main() -> int:
     for seed in seeds:  # fail before any measurement
         require_seed(run.folder, trained, seed)
     config = configured(run.config, words)
-    if options.split != "test":
-        for key in ("splits", "ms_splits"):
-            config.task.evaluation[key] = [options.split]
-    task = checked(config, run.network)
-    data = unlabelled(config.data) if options.split == "test" else build(config.data)
+    for key in ("splits", "ms_splits"):
+        config.task.evaluation[key] = [options.split]
+    task, data = checked(config, run.network), build(config.data)
     for seed in seeds:
         each = run if seed == run.seed else loaded(run.folder, seed)
-        if options.export:
-            folder = options.export / f"seed{seed}" if len(seeds) > 1 else options.export
-            print(_export(each, data, task, folder, options.split), flush=True)
-        else:
-            path, content = measure(each.weights, seed, each.network, data, task)
-    if not options.export:
-        print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
+        path, content = measure(each.weights, seed, each.network, data, task)
+    print(_table(content["seeds"], seeds, options.split), path, sep="\n\n")
     return 0
 
 
@@ -190,27 +174,15 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     words = [
         word
         for flag, word in zip(["", *argv], argv)
-        if "=" in word and not word.startswith("-") and flag not in ("--run", "--export")
+        if "=" in word and not word.startswith("-") and flag != "--run"
     ]
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    what = "folder, name or id of a run of task=wsss, or the folder of an exported one"
-    parser.add_argument("--run", required=True, help=what)
+    parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
     parser.add_argument("--seed", type=SEED, nargs="+", help="default: all that were trained")
-    parser.add_argument("--split", choices=("val", "train", "test"), default="val")
-    parser.add_argument("--export", type=Path, help="folder for the zip that VOC's server takes")
+    parser.add_argument("--split", choices=("val", "train"), default="val")
     parser.add_argument("--device", default="auto")
     add_trust(parser)
     return parser.parse_args([word for word in argv if word not in words]), words
-
-
-def _export(run: TrainedRun, data: ImageSet, task: WSSS, folder: Path, split: str) -> str:
-    if not task.method.segments:
-        raise InputError(f"{run.folder}: its decoder was not trained, so there are no masks; "
-                         "train with task.method.seg_weight above 0")  # fmt: skip
-    path, miou = export(run.network, data, task.evaluation, folder, split)
-    crf = "CRF" if task.evaluation.crf else "no CRF"
-    quality = "no masks, not measured" if miou is None else f"mIoU {miou:.2f}"
-    return f"{path}: {len(data.val)} images, multi-scale, {crf}, {quality}"
 
 
 def _table(found: dict[str, dict], seeds: list[int], split: str) -> str:

@@ -126,24 +126,10 @@ def predicted(run: TrainedRun, image: Tensor) -> np.ndarray:
 
 
 def titles(runs: Sequence[TrainedRun]) -> list[str]:
-    """Returns a title for each run: its aggregator with differing options, or else its id."""
+    """Returns a title for each run: with several its aggregator, and its id."""
     if len(runs) == 1:
         return ["mask"]
-    named = [_aggregator(run, runs) for run in runs]
-    return [
-        title if named.count(title) == 1 else f"{title}\n{run.folder.name[-10:]}"
-        for title, run in zip(named, runs)
-    ]
-
-
-def _aggregator(run: TrainedRun, runs: Sequence[TrainedRun]) -> str:
-    """Returns the aggregator's name, and below it the options in which such runs differ."""
-    own = run.config.aggregator
-    alike = [r.config.aggregator for r in runs if r.config.aggregator._target_ == own._target_]
-    kind = own._target_.split(".")[-1]
-    differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
-    options = [f"{key}={own[key]}" for key in differing]
-    return "\n".join(["no unit" if kind == "NoAggregator" else kind, *options])
+    return [f"{run.title}\n{run.folder.name[-10:]}" for run in runs]
 
 
 USAGE = """Draws predictions of a trained network: CAMs and labels (task=wsss), or a mask.
@@ -151,7 +137,6 @@ USAGE = """Draws predictions of a trained network: CAMs and labels (task=wsss), 
 oversmoothing predict photo.jpg --run outputs/wsss-voc_subset-centered-… --labels cat,person
 oversmoothing predict 2007_000042 --run …centered… --compare …baseline… --crf
 oversmoothing predict photo.jpg --run outputs/segmentation-voc_subset-em-… --compare …baseline…
-oversmoothing predict photo.jpg --run FOLDER                  # of oversmoothing export
 """
 TASKS = {"wsss": of_wsss, "segmentation": of_segmentation}
 
@@ -199,8 +184,7 @@ def require_own_files(images: list[str], out: Path) -> None:
 def _options() -> Namespace:
     parser = ArgumentParser(description=USAGE, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
-    what = "folder, name or id of a run, or the folder of an exported one"
-    parser.add_argument("--run", required=True, help=what)
+    parser.add_argument("--run", required=True, help="folder, name or id of a run")
     parser.add_argument("--seed", type=SEED, help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")

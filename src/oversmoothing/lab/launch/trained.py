@@ -1,8 +1,6 @@
-"""A trained run: its network is loaded from its folder, and exported as a folder to share."""
+"""A trained run: its network is loaded from its folder."""
 
-import json
 import warnings
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,36 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
-from oversmoothing.errors import InputError, Problems, reason_of
+from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.launch.check import run_problems
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import parts, run_folder
-from oversmoothing.lab.launch.script import SEED, add_trust
 from oversmoothing.lab.store.environment import device
-from oversmoothing.lab.store.files import write_text, writing
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.store.lookup import config_of, find
 from oversmoothing.lab.store.results import read_result
 from oversmoothing.lab.store.weights import (
-    SHARED,
     read_weights,
-    share_weights,
     weights_of,
     weights_path,
 )
 from oversmoothing.lab.tasks.base import Labels, Task
 
-DRAWN = ("wsss", "segmentation")  # tasks whose networks label pixels: they are exported and drawn
-PATHS = {  # of an exported config, in place of this machine's folders
-    "data": "${oc.env:DATA_ROOT,data}",
-    "outputs": "outputs",
-    "cache": "${paths.outputs}/cache",
-}
+DRAWN = ("wsss", "segmentation")  # tasks whose networks label pixels: they are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +91,7 @@ def load(
     """Loads a trained network without running code from its files or code that they name.
 
     Args:
-        run: folder of a run or of an exported one, or its name or id below ``outputs``.
+        run: folder of a run, or its name or id below ``outputs``.
         seed: of the network; None: the first that was trained.
         on: device, as in a config.
         tasks: accepted tasks.
@@ -144,7 +133,7 @@ def _fill(network: nn.Module, state: dict[str, Any], file: Path) -> None:
     except RuntimeError as error:
         raise InputError(
             f"{file}: does not fit the config.yaml next to it; remove the folder and run its "
-            "command, or export the run, again"
+            "command again"
         ) from error
 
 
@@ -186,114 +175,3 @@ def _label_names(folder: Path, config: DictConfig) -> tuple[str, ...]:
             if key.endswith("_iou") and isinstance(value, dict):
                 return tuple(value)
     return getattr(build(config.data), "label_names", ())
-
-
-# Exports
-
-
-def export(run: str, folder: Path, seed: int | None = None, trust: bool = False) -> list[Path]:
-    """Writes ``model.safetensors``, ``config.yaml``, ``metrics.json`` and ``README.md``.
-
-    Args:
-        run: folder of a run, or its name or id below ``outputs``.
-        folder: a new or empty one.
-        seed: of the network; needed if several were trained.
-        trust: as for ``load``.
-
-    Returns:
-        The files.
-
-    Raises:
-        InputError: the run does not exist, it has several seeds and none is chosen, weights are
-            missing or damaged, or the folder is not empty.
-    """
-    source = find(run)
-    config = config_of(source, DRAWN, trust)
-    found = weights_of(source, config)
-    if seed is None and len(found) > 1:
-        seeds = " or ".join(map(str, sorted(found)))
-        raise InputError(f"{source}: trained with several seeds; choose one with --seed {seeds}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: exists already; choose another folder with --to")
-    trained = load(source, seed, "cpu", DRAWN, trust)
-    config.seeds, config.paths = [trained.seed], PATHS
-    try:
-        metrics = _metrics(trained)
-        texts = {
-            "config.yaml": OmegaConf.to_yaml(config),
-            "metrics.json": json.dumps(metrics, indent=1) + "\n",
-            "README.md": _readme(trained, metrics),
-        }
-    except (AttributeError, TypeError, ValueError, LookupError) as error:
-        raise InputError(
-            f"{source / 'result.json'}: not what a run writes ({reason_of(error)}); restore the "
-            "file, or run the command of this run again"
-        ) from error
-    with writing(folder, "--to"):
-        folder.mkdir(parents=True, exist_ok=True)
-    share_weights(folder / SHARED, trained.network.state_dict())
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    return [folder / name for name in (SHARED, *texts)]
-
-
-def _metrics(run: TrainedRun) -> dict[str, Any]:
-    """Returns the part of ``result.json`` that belongs to the seed."""
-    result, seed = read_result(run.folder) or {}, str(run.seed)
-    env = result.get("envs", {}).get(seed, result.get("env", {}))
-    kept = {key: result[key] for key in ("id", "name") if key in result}
-    return {**kept, "env": env, "seeds": {seed: result.get("seeds", {}).get(seed, {})}}
-
-
-README = """# {name}
-
-A network of `oversmoothing` for task {task}, with labels {labels}.
-
-{numbers}
-
-```python
-from oversmoothing.lab.launch.trained import load
-
-run = load("FOLDER", tasks=["{task}"])  # FOLDER: the folder of this file
-run.network  # in evaluation mode
-```
-
-`config.yaml` has every setting and `metrics.json` every number.
-"""
-
-
-def _readme(run: TrainedRun, metrics: dict[str, Any]) -> str:
-    """Returns the page of an export: mIoU by stage, and how to load the network."""
-    [result] = metrics["seeds"].values()
-    rows = [
-        f"| {split} | {stage} | {result[f'{split}_{stage}_miou']:.2f} | {how} |"
-        for split, stages in result.get("conditions", {}).items()
-        for stage, how in stages.items()
-        if result.get(f"{split}_{stage}_miou") is not None
-    ]
-    head = ["| split | stage | mIoU in % | how it was measured |", "|---|---|---|---|"]
-    return README.format(
-        name=metrics.get("name", run.folder.name),
-        task=run.task_name,
-        labels=", ".join(run.label_names),
-        numbers="\n".join([*head, *rows]) if rows else "Nothing was measured.",
-    )
-
-
-USAGE = """Writes a trained network as a folder to share, with its config and numbers.
-
-oversmoothing export --run outputs/wsss-… --to my-network
-oversmoothing predict photo.jpg --run my-network
-"""
-
-
-def main() -> int:
-    """The command ``oversmoothing export``."""
-    parser = ArgumentParser(description=USAGE, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--run", required=True, help="folder, name or id of a run")
-    parser.add_argument("--to", required=True, type=Path, help="new folder")
-    parser.add_argument("--seed", type=SEED, help="needed if several were trained")
-    add_trust(parser)
-    options = parser.parse_args()
-    print(*export(options.run, options.to, options.seed, options.trust), sep="\n")
-    return 0

@@ -8,7 +8,7 @@ import sys
 import time
 import webbrowser
 from argparse import ArgumentParser
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     """Runs of one process.
 
     Args:
-        seconds: that they take on an idle core, for the estimate of the time that is left.
+        seconds: that they take on an idle core, for the estimate of the time.
     """
 
     name: str
@@ -80,29 +80,19 @@ def main(argv: list[str]) -> int:
 
 
 def _run(parts: Sequence[Part], jobs: int) -> int:
-    """Runs each part in a process; says when one ends, and how long the others take.
+    """Runs each part in a process; says how long all take, and when one ends.
 
     With two processes the first part, the longest, has one of them, and the others share one.
     """
     lanes = [parts[:1], parts[1:]] if jobs > 1 else [parts]
     minutes = max(sum(part.seconds for part in lane) for lane in lanes) / 60
     print(f"{len(parts)} parts: about {minutes:.0f} minutes on {jobs} idle cores", flush=True)
-    began, failed, ended = time.monotonic(), 0, []
-    for part, count in in_processes(_failed, parts, jobs, lambda _: 1):
+    began, failed = time.monotonic(), 0
+    for number, (part, count) in enumerate(in_processes(_failed, parts, jobs, lambda _: 1), 1):
         failed += count
-        ended.append(part.name)
         passed = time.monotonic() - began
-        left = f", about {_left(lanes, ended, passed):.0f} s left" * (len(ended) < len(parts))
-        said = f"part {len(ended)} of {len(parts)} after {passed:.0f} s{left}"
-        print(f"{said}: {part.name}", flush=True)
+        print(f"part {number} of {len(parts)} after {passed:.0f} s: {part.name}", flush=True)
     return failed
-
-
-def _left(lanes: Sequence[Sequence[Part]], ended: Collection[str], passed: float) -> float:
-    """Returns the seconds that the slowest lane still takes; one without an end is as fast."""
-    done = [sum(part.seconds for part in lane if part.name in ended) for lane in lanes]
-    whole = [sum(part.seconds for part in lane) for lane in lanes]
-    return max(passed * (of / (own or max(done)) - 1) for of, own in zip(whole, done))
 
 
 def _failed(part: Part) -> int:

@@ -1,15 +1,12 @@
-"""Loggers: they copy the log of a run to Weights & Biases, to TensorBoard, or into a CSV table.
+"""Loggers: they copy the log of a run to Weights & Biases or to TensorBoard.
 
 A file of ``configs/logger`` names a logger's class and options. All loggers get the same scalars
 under the same names, by seed (see ``by_seed``): ``train/loss``, ``val/accuracy``,
 ``layers/cosine/1``. Their axis is the epoch, the step or the layer.
 """
 
-import csv
-import io
-import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.store.files import OUTPUTS, write_text
 from oversmoothing.lab.store.identity import run_id, short_name
 from oversmoothing.lab.store.results import read_result
 
@@ -199,38 +195,6 @@ class TensorBoardSink(Logger):
         for writer in self.writers.values():
             writer.close()
         self.writers = {}
-
-
-class CSVSink(Logger):
-    """Writes ``metrics.csv`` into the run's folder when the run ends or stops.
-
-    It has one row per seed and log line. The rows are read from the logs in the folder, which also
-    hold the lines of earlier attempts.
-
-    Args:
-        folder: run folder.
-        config: not used.
-    """
-
-    def __init__(self, folder: Path, config: DictConfig) -> None:
-        self.folder = folder
-
-    def close(self) -> None:
-        rows = [*logged(self.folder)]
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        table = io.StringIO()
-        writer = csv.DictWriter(table, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.folder / "metrics.csv", table.getvalue(), OUTPUTS)
-
-
-def logged(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yields the scalars of every log line and seed of a run."""
-    for log in sorted(folder.glob("*/metrics.jsonl")):
-        for line in map(json.loads, log.read_text("utf-8").splitlines()):
-            for seed, values in by_seed(line).items():
-                yield {"seed": seed, **values}
 
 
 def facts_of(config: DictConfig) -> dict[str, str]:

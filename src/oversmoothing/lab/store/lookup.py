@@ -1,4 +1,4 @@
-"""Finds the folder of a run or of an exported one, and reads its config without running code.
+"""Finds the folder of a run, and reads its config without running code.
 
 Building a config calls the classes and functions named by ``_target_``, and resolving it evaluates
 its interpolations. So a config that was not composed here, such as that of a run folder, may only

@@ -17,15 +17,12 @@ NEAR = 1.02  # up to this multiple of the chance level, a network counts as no b
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """Reads ``result.json`` of a run folder, or ``metrics.json`` of an exported run.
-
-    Returns None if there is neither, or if it is damaged.
+    """Reads ``result.json`` of a run folder; None if it is missing or damaged.
 
     Raises:
         InputError: it does not hold results of seeds.
     """
-    paths = [Path(folder) / name for name in ("result.json", "metrics.json")]
-    return read_or_set_aside(next(filter(Path.exists, paths), paths[0]), _parse)
+    return read_or_set_aside(Path(folder) / "result.json", _parse)
 
 
 def _parse(path: Path) -> dict[str, Any]:

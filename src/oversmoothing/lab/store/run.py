@@ -180,7 +180,6 @@ class Recorder:
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
-        split_old(self.folder)
         found = read_or_set_aside(self.checkpoint, _parse)
         self._cut_log(found["logged_bytes"] if found else 0)
         return found["state"] if found else None
@@ -339,38 +338,3 @@ def _require_fitting(optimizer: torch.optim.Optimizer | None) -> None:
             if is_moment and value.shape != parameter.shape:
                 sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
                 raise ValueError(f"the optimizer's {name} is {sizes}")
-
-
-def split_old(folder: Path) -> None:
-    """Gives every group of seeds its own folder, in a run folder of an earlier version.
-
-    There, all groups shared one log. The last two checkpoints belonged to the group in training;
-    those of groups that waited had the seeds in their names, and their lines of the log inside.
-    """
-    log = folder / LOG
-    shared = [folder / "checkpoint-before.pt", folder / CHECKPOINT]
-    found = [path for path in (*shared, *folder.glob("checkpoint-seed*.pt")) if path.exists()]
-    if not found and not log.exists():
-        return
-    content = log.read_bytes() if log.exists() else b""
-    for name, lines in _by_group(content).items():
-        write_atomically(folder / name / LOG, lambda file, own=lines: file.write(own), OUTPUTS)
-    for path in found:
-        if old := read_or_set_aside(path, _parse):
-            name = group_name(old["seeds"])
-            lines = _by_group(content[: old["logged_bytes"]]).get(name, b"")
-            own = old["log"].encode() if "log" in old else lines
-            write_atomically(folder / name / LOG, lambda file, own=own: file.write(own), OUTPUTS)
-            new = {"state": old["state"], "logged_bytes": len(own)}
-            save_tensors(folder / name / CHECKPOINT, new)
-    for path in (*found, log):  # the log last: a kill before it loses nothing
-        path.unlink(missing_ok=True)
-
-
-def _by_group(content: bytes) -> dict[str, bytes]:
-    """Divides the lines of a log by the group of their seeds; a line cut short is left out."""
-    groups: dict[str, list[bytes]] = {}
-    for line in content.splitlines(keepends=True):
-        with contextlib.suppress(ValueError, LookupError, TypeError):
-            groups.setdefault(group_name(json.loads(line)["seeds"]), []).append(line)
-    return {name: b"".join(lines) for name, lines in groups.items()}

@@ -1,22 +1,15 @@
-"""Files of tensors: those of torch.save, and safetensors to share. Reading them runs no code."""
+"""Files of tensors, written by torch.save. Reading them runs no code."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
 
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.store.files import OUTPUTS, write_atomically
 from oversmoothing.lab.store.identity import short_name
-
-SHARED = "model.safetensors"  # the weights of an exported run
-EMPTY = "empty"  # key of its metadata: names of the extra states that are None
 
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
@@ -56,8 +49,6 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
     Raises:
         InputError: no training has finished.
     """
-    if (exported := folder / SHARED).is_file():
-        return {int(config.seeds[0]): exported}
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
     if not found and short_name(config.task) == "nodes":
@@ -77,41 +68,18 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Loads a state dict to the CPU, from a file of ``torch.save`` or of ``share_weights``.
+    """Loads a state dict to the CPU.
 
     Raises:
         InputError: the file is missing or damaged.
     """
-    shared = path.suffix == ".safetensors"
     try:
-        state = _read_shared(path) if shared else load_tensors(path)
+        state = load_tensors(path)
         if not isinstance(state, dict):
             raise ValueError("no mapping of names to tensors")
         return state
-    except (OSError, SafetensorError, ValueError, TypeError) as error:
-        way_out = (
-            "export the run again, or download the file again"
-            if shared
-            else "remove the folder's result.json and this file, and run its command again"
-        )
-        raise InputError(f"{path}: damaged, cannot be read as weights; {way_out}") from error
-
-
-def share_weights(path: Path, state: dict[str, Tensor | None]) -> None:
-    """Writes a state dict as safetensors; tensors that share memory are written once each.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    tensors = {key: value for key, value in state.items() if value is not None}
-    whole = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
-    empty = json.dumps([key for key in state if key not in tensors])
-    content = to_safetensors(whole, {"format": "pt", EMPTY: empty})
-    write_atomically(path, lambda file: file.write(content))
-
-
-def _read_shared(path: Path) -> dict[str, Tensor | None]:
-    with safe_open(path, "pt") as file:
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        empty = json.loads((file.metadata() or {}).get(EMPTY, "[]"))
-    return tensors | dict.fromkeys(empty)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "
+            "file, and run its command again"
+        ) from error

@@ -103,8 +103,7 @@ class MiniBatchAdam(FullBatchAdam):
         """Returns the function that converts an entry of ``batches`` to a batch.
 
         A batch has the attributes of torch-geometric's loaders: ``edge_index``, ``n_id`` (the
-        nodes), ``batch_size`` if only the first nodes are for training, and ``edge_weight`` if the
-        graph has weights.
+        nodes), and ``edge_weight`` if the graph has weights.
         """
         raise NotImplementedError
 
@@ -175,55 +174,6 @@ class ClusterAdam(MiniBatchAdam):
 
         parts = Parts(to_data(graph), self.num_parts, log=False)
         return ClusterLoader(parts).collate_fn
-
-
-@dataclass(frozen=True)
-class NeighborAdam(MiniBatchAdam):
-    """Adam on batches of torch-geometric's NeighborLoader.
-
-    GraphSAGE's sampling (Hamilton et al., NeurIPS 2017): training nodes with sampled neighbours.
-
-    The loss and the means ``running`` and ``batch`` use only the training nodes, with which a batch
-    begins. ``exact`` is the mean over all nodes.
-
-    Args:
-        fanouts: number of sampled neighbours of a node for each layer, from the last layer to the
-            first; -1: all.
-        batch_size: number of training nodes in a batch.
-    """
-
-    fanouts: list[int] = field(default_factory=lambda: [10, 10])
-    batch_size: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        right = all(fanout >= 1 or fanout == -1 for fanout in self.fanouts)
-        fanouts = (list(self.fanouts), right, "numbers of 1 or more, or -1 for all neighbours")
-        require("trainer", fanouts=fanouts, **at_least(1, batch_size=self.batch_size))
-
-    def fits(self, network: nn.Module) -> None:
-        super().fits(network)
-        depth = sum(hasattr(module, "propagate") for module in network.nets[0].modules())
-        fits = len(self.fanouts) == depth
-        wanted = f"one number for each of the {depth} layers"
-        require("trainer", fanouts=(list(self.fanouts), fits, wanted))
-        from torch_geometric import typing
-
-        if not typing.WITH_PYG_LIB and not typing.WITH_TORCH_SPARSE:
-            raise InputError(
-                "trainer: neighbours are sampled by pyg-lib or torch-sparse; install one of them, "
-                "or use trainer=minibatch_cluster"
-            )
-
-    def batches(self, graph: Graph, train: Tensor, generator: torch.Generator) -> list[Tensor]:
-        nodes = f"training nodes of data {graph.name}"
-        require("trainer", batch_size=_at_most(self.batch_size, len(train), nodes))
-        return shuffled(train, self.batch_size, generator)
-
-    def sampler(self, graph: Graph) -> Sample:
-        from torch_geometric.loader import NeighborLoader
-
-        return NeighborLoader(to_data(graph), num_neighbors=list(self.fanouts))
 
 
 class MiniBatchLoop(FullBatchLoop):
@@ -312,13 +262,10 @@ class MiniBatchLoop(FullBatchLoop):
 
     def _backward(self, i: int, batch: "Data") -> Tensor:
         """Accumulates the gradient of a batch's summed loss; returns loss and number of nodes."""
-        nodes, first = batch.n_id, batch.get("batch_size")
-        for mean in self.means[i]:
-            mean.first = first
-        weight = batch.get("edge_weight")
+        nodes, weight = batch.n_id, batch.get("edge_weight")
         edges = [None if t is None else t.to(self.device) for t in (batch.edge_index, weight)]
-        logits = self.model.nets[i](rows(self.graph.x, nodes).to(self.device), *edges)[:first]
-        own = self.trains[i][nodes[:first]].nonzero()[:, 0]
+        logits = self.model.nets[i](rows(self.graph.x, nodes).to(self.device), *edges)
+        own = self.trains[i][nodes].nonzero()[:, 0]
         y = self.graph.y[nodes[own]].to(self.device)
         loss = F.cross_entropy(logits[own.to(self.device)], y, reduction="sum")
         if len(own):
