@@ -130,11 +130,3 @@ def test_what_json_cannot_say_is_named_when_it_is_asked_for(method) -> None:
     with pytest.raises(InputError, match="^recipe: "):
         osm.recipe(model)
     assert not hasattr(model.config, "oversmoothing")
-
-
-@pytest.mark.parametrize("method", ["centered", "contranorm"])
-def test_an_exported_model_has_its_method(method: str) -> None:
-    case = CASES["vit"]
-    model = osm.apply(case.model(), method)
-    exported = torch.export.export(model, (case.inputs["x"],)).module()
-    torch.testing.assert_close(exported(case.inputs["x"]), case.run(model))

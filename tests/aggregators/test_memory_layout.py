@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
-from oversmoothing.aggregators.memory_layout import linear, product, softmax
 from oversmoothing.lab.backbones.cnn import Unit
 
 N, C, K = 15, 6, 4
@@ -32,20 +31,6 @@ def as_features(x: Tensor) -> Tensor:
 
 def lies_as(x: Tensor, y: Tensor) -> bool:
     return x.stride() == y.stride()
-
-
-@pytest.mark.parametrize("lay", [torch.clone, as_features])
-def test_products_are_torchs_in_the_layout_of_the_tokens(lay: Callable) -> None:
-    x, b, layer = lay(draw(2, N, C)), draw(2, C, K), nn.Linear(C, K).double()
-    for found, expected in (
-        (product(x, b), x @ b),
-        (linear(layer, x), layer(x)),
-        (softmax(x, dim=-1), x.softmax(dim=-1)),
-        (softmax(x, dim=-2), x.softmax(dim=-2)),
-    ):
-        assert torch.allclose(found, expected, rtol=0, atol=1e-14)
-        assert lies_as(found, lay(found))
-    assert softmax(x.float(), -2, torch.float64).dtype == torch.float64
 
 
 @pytest.mark.parametrize("make", UNITS)

@@ -34,8 +34,8 @@ def test_without_aggregators_the_numbers_are_transformers(kind: type) -> None:
 class Reference:
     """BERT's layer by its equations, with a function at every one of ContraNorm's positions."""
 
-    def __init__(self, network: BERT, at: dict, inside=None) -> None:
-        self.network, self.at, self.inside = network.network, at, inside
+    def __init__(self, network: BERT, at: dict) -> None:
+        self.network, self.at = network.network, at
 
     def act(self, number: int, x: Tensor) -> Tensor:
         return self.at.get(number, lambda x: x)(x)
@@ -51,7 +51,6 @@ class Reference:
         q, k, v = (m[f"attention.self.{n}"](x).unflatten(-1, (2, 8)).transpose(1, 2) for n in NAMES)
         scores = (q @ k.mT / math.sqrt(8)).masked_fill(~mask[:, None, None], -math.inf)
         mixed = scores.softmax(-1) @ v
-        mixed = self.inside(mixed, v, mask) if self.inside else mixed
         context = self.act(2, mixed.transpose(1, 2).flatten(2))
         branch = self.act(3, m["attention.output.dense"](context))
         x = self.act(4, m["attention.output.LayerNorm"](self.act(7, branch + x)))
@@ -93,30 +92,6 @@ def test_several_positions_at_once() -> None:
     torch.testing.assert_close(network.layers(*inputs)[-1], expected)
 
 
-def test_centered_attention_by_its_equation() -> None:
-    """(softmax(QKᵀ/√d) + γ 11ᵀ/n) V per head, before the projection; n counts real tokens."""
-
-    def center(mixed: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        real = mask[:, None, :, None]
-        return mixed - 0.5 * (v * real).sum(-2, keepdim=True) / real.sum(-2, keepdim=True)
-
-    network = made(BERT, partial(Centered, gamma=-0.5), mask_padding=True)
-    tokens, mask, types = batch(9, 5, 9, 7)
-    expected = Reference(network, {}, center)(tokens, mask, types)
-    found = network.layers(tokens, mask, types)[-1]
-    torch.testing.assert_close(found[mask], expected[mask])
-
-
-@BOTH
-@pytest.mark.parametrize("position", POSITIONS)
-def test_gamma_0_and_scale_0_change_nothing(kind: type, position: str) -> None:
-    plain, inputs = made(kind, NoAggregator), batch(9, 5)
-    for aggregator in (partial(Centered, gamma=0.0), partial(ContraNorm, scale=0.0)):
-        for masked in (False, True):
-            other = made(kind, aggregator, position=position, mask_padding=masked)
-            torch.testing.assert_close(other(*inputs), plain(*inputs))
-
-
 class Twice(Instead):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         return 2 * x
@@ -154,16 +129,6 @@ def test_instead_takes_the_place_of_attention_and_its_projections() -> None:
         x = layer.output.LayerNorm(layer.output.dense(hidden) + x)
     torch.testing.assert_close(network.layers(tokens, mask, types)[-1], x)
     assert not any(name in key for key in network.state_dict() for name in NAMES)
-
-
-@BOTH
-@pytest.mark.parametrize("aggregator", [Centered, Learned, Twice])
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_gradient_reaches_every_parameter(kind: type, aggregator, masked: bool) -> None:
-    network = made(kind, aggregator, position=["input", "ffn_sum"], mask_padding=masked).train()
-    network(*batch(9, 5)).square().sum().backward()
-    without = {n for n, p in network.named_parameters() if p.grad is None or not p.grad.any()}
-    assert {name for name in without if "key.bias" not in name} == set()  # softmax ignores it
 
 
 def test_alberts_layers_share_their_aggregators() -> None:

@@ -74,19 +74,6 @@ def test_dilations_are_those_of_emanet(
         assert [c.out_channels for c in network.conv1 if isinstance(c, nn.Conv2d)] == [64, 64, 128]
 
 
-@pytest.mark.parametrize("name", ["resnet18", MOBILE])
-@pytest.mark.parametrize(("stride", "h", "w"), [(8, 9, 5), (16, 5, 3), (32, 3, 2)])
-@torch.no_grad()
-def test_sizes(name: str, stride: int, h: int, w: int) -> None:
-    model = cnn(name=name, output_stride=stride)
-    features, aux = model(images(2, 3, 65, 40))
-    assert features.shape == (2, model.dim, h, w)
-    t = min(stride, 16)
-    assert aux.shape == (2, model.aux_dim, -(-65 // t), -(-40 // t))
-    assert model.aux_dim == (96 if name == MOBILE else 256)
-    assert model.patch == 1 and model.output_stride == stride
-
-
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize(
     "factories", [[], [LayerNorm], [Swap], [Swap, LayerNorm], [Cut], [Cut, LayerNorm]]

@@ -141,16 +141,6 @@ def test_published_weights(state: dict, tmp_path: Path, monkeypatch: pytest.Monk
     refused("expected SHA-256 a57b0314", "timm", sha256="a57b0314")
 
 
-def test_published_weights_in_the_cache_need_no_network(
-    state: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_file(state, tmp_path / "model.safetensors")
-    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
-    cached = str(tmp_path / "model.safetensors")
-    monkeypatch.setattr(HUB + "try_to_load_from_cache", lambda *_: cached)
-    assert same(loaded("timm"), state)
-
-
 def test_published_weights_that_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: str) -> str:
         raise OSError("no route\nto host")

@@ -1,8 +1,5 @@
 """Sorting aggregators into sites, and what building and importing every backbone costs."""
 
-import subprocess
-import sys
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -19,11 +16,9 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.bert import ALBERT, BERT
+from oversmoothing.lab.backbones.bert import BERT
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.per_seed import PerSeed
-from oversmoothing.lab.backbones.t2t import T2TViT
-from oversmoothing.lab.backbones.transformer import RandomTransformer
 
 
 def test_every_aggregator_goes_to_its_site_in_its_order() -> None:
@@ -67,44 +62,6 @@ def bert(kind: type, *aggregators: object, **options: object) -> BERT:
     return kind(list(aggregators), weights="none", **sizes, **options)
 
 
-def random_transformer(*aggregators: object) -> RandomTransformer:
-    return RandomTransformer(list(aggregators), [3, 1], depth=2, num_tokens=6, dim=8)
-
-
-@pytest.mark.parametrize(
-    ("kind", "build", "places"),
-    [
-        (Centered, gcn, 2 * 3),  # for each seed one in the hidden layers, and one in the last
-        (Centered, partial(gcn, share_aggregators=False), 4 * 3),
-        (LayerNorm, gcn, 3),
-        (LayerNorm, partial(gcn, share_aggregators=False), 3 * 3),
-        (Centered, partial(vit, depth=3), 3),
-        (Centered, partial(vit, depth=3, blocks="last-2", after="norms"), 2),
-        (vit_contranorm(), partial(vit, depth=3, after="norms"), 2 * 3 + 1),
-        (vit_contranorm(), partial(vit, depth=3, after="norm2"), 3),
-        (Centered, lambda factory: T2TViT([factory]), 7),
-        (LayerNorm, cnn, 1),
-        (Centered, partial(bert, BERT), 2),
-        (Centered, partial(bert, ALBERT), 1),
-        (ContraNorm, partial(bert, BERT, position=["input", "ffn"]), 4),
-        (Centered, random_transformer, 2),
-        (LayerNorm, random_transformer, 2),
-    ],
-)
-def test_an_aggregator_is_built_once_for_each_place(
-    kind: Callable, build: Callable, places: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built, init = [], Aggregator.__init__
-
-    def counting(self: Aggregator) -> None:
-        built.append(type(self))
-        init(self)
-
-    monkeypatch.setattr(Aggregator, "__init__", counting)
-    build(kind)
-    assert built == [getattr(kind, "func", kind)] * places
-
-
 @torch.no_grad()
 def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
     """If aggregators replace norms, one unused instance is built, which draws random numbers."""
@@ -112,16 +69,6 @@ def test_a_seed_gives_the_network_that_it_has_always_given() -> None:
     bases = [[b.attn.instead[0].bases for b in model.network.blocks] for model in (branch, norms)]
     assert torch.equal(bases[0][1], bases[1][0]) and torch.equal(bases[0][2], bases[1][1])
     assert not torch.equal(bases[0][0], bases[1][0])
-
-
-def test_importing_backbones_imports_no_library_of_networks() -> None:
-    """So a mistake in a command is reported without seconds of imports."""
-    names = ("vit", "t2t", "cnn", "gcn", "bert", "transformer")
-    imports = "; ".join(f"import oversmoothing.lab.backbones.{name}" for name in names)
-    heavy = {"timm", "torchvision", "transformers", "torch_geometric", "huggingface_hub"}
-    code = f"import sys; {imports}; print(sorted({heavy} & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
 
 
 def test_checkpoints_hold_these_names() -> None:

@@ -12,31 +12,11 @@ from oversmoothing.aggregators.base import Context
 from oversmoothing.lab.backbones import vit_attention
 
 
-@torch.no_grad()
-def test_gamma_zero_changes_nothing() -> None:
-    x = images(2, 3, 64, 64)
-    assert (vit(centered(0.0))(x)[0] - vit()(x)[0]).abs().max() < 1e-6
-
-
 def split(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     """softmax(QKᵀ/√d) (B, heads, N, N) and V (B, heads, N, d), from the weights."""
     w, b, heads = attention.qkv.weight, attention.qkv.bias, attention.num_heads
     q, k, v = ((x @ w.T + b).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)).unbind(0)
     return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1), v
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
-def test_centered_attention_is_the_explicit_matrix_in_every_head(gamma: float, grad: bool) -> None:
-    attention = vit(centered(gamma)).double().network.blocks[3].attn
-    x = torch.randn(2, 17, 192, dtype=torch.float64)
-    m, v = split(attention, x)
-    matrix = m + gamma * torch.ones(17, 17, dtype=x.dtype) / 17
-    assert torch.allclose(matrix.sum(-1), torch.tensor(1 + gamma, dtype=x.dtype), atol=1e-12)
-    joined = (matrix @ v).transpose(1, 2).flatten(2)
-    expected = joined @ attention.proj.weight.T + attention.proj.bias
-    with torch.set_grad_enabled(grad):
-        assert torch.allclose(attention(x), expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()

@@ -1,11 +1,9 @@
 """Images in a folder for each class: the images, their order, and errors."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from oversmoothing.errors import InputError
@@ -51,13 +49,6 @@ def test_a_list_chooses_classes_in_the_order_of_their_folders(base: Path) -> Non
     assert data.checksum != whole.checksum == load(base).checksum
 
 
-def test_it_travels_to_workers(base: Path) -> None:
-    data = load(base)
-    there = pickle.loads(pickle.dumps(data))
-    id = data.val[-1]
-    assert torch.equal(there.image(id), data.image(id)) and there.target(id) == data.target(id)
-
-
 def renamed(base: Path, old: str, new: str) -> None:
     (base / old).rename(base / new)
 
@@ -65,11 +56,6 @@ def renamed(base: Path, old: str, new: str) -> None:
 def emptied(base: Path) -> None:
     for path in (base / "train/n02").glob("*.JPEG"):
         path.unlink()
-
-
-def unsorted(base: Path) -> None:
-    renamed(base, "val", "test")
-    (base / "val").mkdir()
 
 
 BROKEN = {  # what is named -> what breaks it, and the content of a list of classes

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.data import heterophilous, planetoid
 from oversmoothing.lab.data.graph import Graph, count_isolated
 
@@ -163,11 +162,3 @@ def test_official_graphs_have_the_published_sizes_and_ten_splits(data_root, name
     assert (graph.metric == "roc_auc") == (name in ("minesweeper", "tolokers"))
     one = heterophilous.load(name, split=3, root=str(data_root))
     assert torch.equal(one.test, graph.test[3])
-
-
-def test_an_altered_file_is_refused(data_root, tmp_path):
-    folder = tmp_path / "graphs" / heterophilous.FOLDER
-    folder.mkdir(parents=True)
-    (folder / "texas.npz").write_bytes(b"0")
-    with pytest.raises(InputError, match="altered"):
-        heterophilous.load("texas", root=str(tmp_path))

@@ -57,15 +57,6 @@ def expected(data):
     return batches(data)
 
 
-def test_what_a_batch_holds(data, expected):
-    for batch in expected:
-        assert set(batch) == {"image", "label", "box", "name", "num_present"}
-        assert batch["image"].shape == (4, 3, 16, 16) and batch["box"].shape == (4, 4)
-        assert batch["image"].dtype == torch.uint8, "bytes travel faster"
-        assert batch["num_present"] == batch["label"].sum(dim=1).tolist()
-        assert torch.equal(batch["label"], torch.stack([data.label(n) for n in batch["name"]]))
-
-
 def test_neither_start_nor_workers_matter(data, expected):
     assert same(batches(data, start=3), expected[3:])
     assert same(batches(data, workers=2), expected)
@@ -157,14 +148,6 @@ def test_evaluation_keeps_the_order(data, workers):
         assert torch.equal(item["image"], data.image(item["name"]))
         assert torch.equal(item["mask"], data.mask(item["name"]))
         assert torch.equal(item["label"], data.label(item["name"]))
-
-
-def test_evaluation_without_masks_or_labels(data):
-    bare = dataclasses.replace(data, mask_files={}, present={})
-    [item] = evaluation_items(bare, ["im0"], workers=0, masks=False)
-    assert item["mask"] is None and item["label"] is None
-    with pytest.raises(InputError, match="im0 has no mask"):
-        list(evaluation_items(bare, ["im0"], workers=2))
 
 
 @pytest.mark.parametrize("number", [1, 3, 7, 20, 99])

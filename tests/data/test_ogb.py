@@ -88,14 +88,6 @@ def test_the_text_is_read_once_and_an_altered_file_again(folder, tmp_path, monke
     assert not torch.equal(read(tmp_path).y, first.y)
 
 
-def test_a_damaged_cache_is_made_again(folder, tmp_path):
-    first = read(tmp_path)
-    [path] = (tmp_path / "cache").rglob("tensors.pt")
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.warns(UserWarning, match="tensors.pt: unreadable; it is written anew"):
-        assert torch.equal(read(tmp_path).x, first.x)
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 

@@ -1,7 +1,5 @@
 """Generated scenes: the same every time, right masks, and no colour that tells the class."""
 
-import multiprocessing
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 import torch
 from matplotlib.colors import rgb_to_hsv
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.data import scenes
 from oversmoothing.lab.data.scenes import CLASSES
 
@@ -62,27 +59,6 @@ def test_they_are_drawn_once(tmp_path, monkeypatch):
     first = scenes.load(str(tmp_path), **SMALL)
     monkeypatch.setattr(scenes, "scene", None)
     assert scenes.load(str(tmp_path), **SMALL).checksum == first.checksum
-
-
-def _load(cache: str) -> int:
-    data = scenes.load(cache, **SMALL)
-    return sum(int(data.mask(id).sum()) for id in data.train + data.val)
-
-
-def test_processes_never_see_half(tmp_path):
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        assert len(set(pool.map(_load, [str(tmp_path)] * 8, chunksize=1))) == 1
-    assert len(os.listdir(tmp_path / "scenes")) == 1  # no leftovers
-
-
-def test_nothing_is_left_of_a_call_that_failed(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(scenes, "write_mask", fail)
-    with pytest.raises(InputError, match=r"No space left on device.*paths\.cache"):
-        scenes.load(str(tmp_path), **SMALL)
-    assert os.listdir(tmp_path / "scenes") == []
 
 
 def test_colour_alone_does_not_tell(data):

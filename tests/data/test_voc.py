@@ -160,14 +160,6 @@ def test_a_mask_that_is_overwritten_in_place_is_read_again(base):
     assert load(base).present["im0"] == (7,)
 
 
-def test_a_damaged_cache_is_made_again(base):
-    first = load(base).present
-    [path] = (base.parent / "cache/labels").iterdir()
-    for content in ("", "[]", '{"im0": [3]}'):
-        path.write_text(content)
-        assert load(base).present == first
-
-
 def test_boxes_count_difficult_objects_too(base):
     for i in range(8):
         write_boxes(base, f"im{i}", [("cat", 0), ("cat", 0), ("person", 1)])

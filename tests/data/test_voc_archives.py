@@ -2,8 +2,6 @@
 
 import hashlib
 import io
-import runpy
-import sys
 import tarfile
 from pathlib import Path
 
@@ -112,14 +110,3 @@ def test_the_published_sources_have_checksums():
     for source in sources:
         assert len(source.urls) >= 2 and source.urls[0].startswith("https://")
         assert all(len(sha) == 64 for sha in source.files.values())
-
-
-def test_the_script_says_how_to_get_it_by_hand(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
-    script = Path(__file__).parents[2] / "scripts" / "fetch_data.py"
-    monkeypatch.setattr(sys, "argv", [str(script), "voc", "--root", str(tmp_path)])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(script), run_name="__main__")
-    said = capsys.readouterr().err
-    assert caught.value.code == 2 and said.count("\n") == 1
-    assert "VOCtrainval_11-May-2012.tar from https://" in said and "benchmark.tgz from" in said

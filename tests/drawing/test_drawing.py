@@ -1,8 +1,6 @@
 """What all figures share: colours, files, tokens by block, and pictures that end no run."""
 
 import gzip
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -11,16 +9,13 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import write_mask
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.grid import coloured, draw_grid, labels_in
 from oversmoothing.lab.drawing.leave import leave
 from oversmoothing.lab.drawing.methods import METHODS, styles_of
-from oversmoothing.lab.drawing.tokens import draw_tokens, token_rows
+from oversmoothing.lab.drawing.tokens import token_rows
 from oversmoothing.lab.store.run import Recorder
-
-TASKS = ("wsss.task", "segmentation", "classification", "glue", "nodes")
 
 
 def test_colours_are_those_of_the_palette_png(tmp_path: Path) -> None:
@@ -45,16 +40,6 @@ def test_a_method_has_one_colour_and_marker_under_all_its_names() -> None:
         pairs = {(style["color"], style["marker"]) for style in styles_of(labels).values()}
         assert pairs == {METHODS[method][:2]}, method
     assert len({style[:2] for style in METHODS.values()}) == len(METHODS)
-
-
-def test_gamma_has_a_scale_and_variants_are_dashed() -> None:
-    found = styles_of(
-        ["γ = −0.25", "γ = −0.5", "γ = −1", "γ = −1, after 2,000 steps without labels"]
-    )
-    assert len({str(style["color"]) for style in found.values()}) == 3
-    assert ["linestyle" in style for style in found.values()] == [False, False, False, True]
-    one, other = styles_of(["of a user", "another"]).values()
-    assert one != other
 
 
 def grid() -> Figure:
@@ -96,20 +81,6 @@ def test_token_data_are_means_over_seeds() -> None:
     assert single["std"] is None and single["mean"] == pytest.approx(0.1)
 
 
-def test_token_data_that_do_not_go_together_are_refused() -> None:
-    for wrong in ([{}], [*seeds(3), *seeds(4)]):
-        with pytest.raises(InputError, match="tokens of x: .*expected results of task=wsss"):
-            token_rows({"x": wrong})
-
-
-def test_lines_of_tokens_are_dashed_before_training_and_solid_after_it() -> None:
-    cosine, _ = draw_tokens(token_rows({"γ = 0": seeds(), "γ = −1": seeds()[:1]})).axes
-    assert [line.get_linestyle() for line in cosine.lines] == ["--", "-"] * 2
-    colours = [METHODS[name][0] for name in ("none", "none", "centered", "centered")]
-    assert [line.get_color() for line in cosine.lines] == colours
-    assert list(cosine.lines[0].get_xdata()) == [1, 2, 3] and len(cosine.collections) == 2
-
-
 def test_a_picture_that_fails_is_a_warning(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [0])
     with warnings.catch_warnings(record=True) as caught:
@@ -120,9 +91,3 @@ def test_a_picture_that_fails_is_a_warning(tmp_path: Path) -> None:
     ]
     leave(recorder, 0, lambda: {"grid": grid()})
     assert (tmp_path / "grid-seed0.png").stat().st_size > 1000
-
-
-def test_importing_a_task_does_not_import_matplotlib() -> None:
-    modules = "; ".join(f"import oversmoothing.lab.tasks.{task}" for task in TASKS)
-    code = f"import sys; {modules}; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -186,21 +186,3 @@ runpy.run_module("oversmoothing", run_name="__main__", alter_sys=True)
     assert done.returncode == 0, done.stderr
     assert "blocks.11" in done.stdout and "needs matplotlib" in done.stderr
     assert (tmp_path / "layers.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "package"), [("timm:vit_base_patch16_224", "timm"), ("hf:nowhere", "transformers")]
-)
-def test_with_the_core_alone_a_package_is_asked_for(source: str, package: str) -> None:
-    """Neither timm nor transformers nor Pillow is installed."""
-    blocked = ("PIL", "timm", "torchvision", "transformers", "hydra", "omegaconf", "filelock")
-    code = f"""
-import sys
-sys.modules |= dict.fromkeys({blocked!r})
-sys.argv = ["x", "diagnose", {source!r}, "--images", "."]
-import runpy
-runpy.run_module("oversmoothing", run_name="__main__", alter_sys=True)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"{source}: needs {package}" in done.stderr and "pip install" in done.stderr

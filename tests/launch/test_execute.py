@@ -95,20 +95,6 @@ def test_seeds_of_other_data_are_not_added(tmp_path: Path, earlier: bool) -> Non
     assert known_result(more) == few
 
 
-STACKS = [("none", "none"), ("centered", "layernorm"), ("contranorm", "none")]
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_seed_gives_the_same_numbers_alone_and_in_company(tmp_path: Path, stack: tuple) -> None:
-    names = [f"aggregator={stack[0]}", f"aggregator@then={stack[1]}", "backbone.depth=4"]
-    together = execute(config(tmp_path / "together", "seeds=[3,1,4]", *names))
-    for seed in (3, 1, 4):
-        alone = execute(config(tmp_path / str(seed), f"seeds=[{seed}]", *names))
-        ours, single = together["seeds"][str(seed)], alone["seeds"][str(seed)]
-        assert ours["test_accuracy"] == single["test_accuracy"]
-        assert ours["train_loss"] == pytest.approx(single["train_loss"], rel=1e-4)
-
-
 def test_a_crash_leaves_its_traceback_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,13 +129,6 @@ def test_a_checkpoint_of_another_network_is_named(task: str, tmp_path: Path) -> 
     Recorder(run_folder(asked), list(asked.seeds)).save_checkpoint(STATE)
     with pytest.raises(InputError, match=r"checkpoint\.pt: does not fit this run .*; remove it"):
         execute(asked)
-
-
-def test_layer_metrics_hold_a_value_a_layer(tmp_path: Path) -> None:
-    result = execute(config(tmp_path, "task.layer_metrics=true", "backbone.depth=3", "seeds=[0]"))
-    layers = result["seeds"]["0"]["layers"]
-    assert set(layers) >= {"effective_rank", "cosine", "dirichlet_energy", "mad"}
-    assert all(len(values) == 3 for values in layers.values())
 
 
 def test_best_val_is_never_below_last_on_validation(tmp_path: Path) -> None:

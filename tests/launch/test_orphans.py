@@ -73,20 +73,6 @@ def test_workers_end_with_a_killed_process(tmp_path: Path, script: str, workers:
 
 
 @linux
-def test_a_sweep_in_processes_ends_with_its_command(tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    words = ["-m", "hydra/launcher=processes", "backbone.depth=1,2", f"paths.outputs={tmp_path}"]
-    long = ["trainer.epochs=1000000", "data.num_nodes=400", "seeds=[0]", "logger=none", "threads=1"]
-    process = started(str(tmp_path), sys.executable, "train.py", *words, *long)
-    while len(list(tmp_path.glob("nodes-*/s*/metrics.jsonl"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.kill()
-    process.wait()
-    assert all_ended(str(tmp_path))
-
-
-@linux
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
 def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code: int) -> None:
     words = ["trainer.epochs=1000000", "trainer.eval_every=1", "data.num_nodes=400", "seeds=[0]"]

@@ -1,7 +1,6 @@
 """Sweepers that choose the runs: Hydra's plugins, which train.py gives a metric."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import CompactHydraException
 
-from hydra_plugins.oversmoothing import Optuna, distribution
-from oversmoothing.errors import Problems
-from oversmoothing.lab.launch.command import command
+from hydra_plugins.oversmoothing import distribution
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 ENDS = '''
@@ -110,13 +107,6 @@ def test_mistakes_are_found_before_the_first_trial(train, ends: str, tmp_path: P
     assert not (tmp_path / "outputs").exists()
 
 
-def test_torchrun_starts_no_sweep_of_hydras(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(Problems, match="hydra/launcher=processes: cannot run under torchrun"):
-        command(["-m", "hydra/launcher=processes", "backbone.depth=2,3"])
-
-
 def test_optuna_continues_and_leaves_failed_trials_out(train, tmp_path: Path) -> None:
     words = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.direction=maximize"]
     words += ["aggregator=centered", "aggregator.gamma=interval(-1.5,0)", "optimize=val_accuracy"]
@@ -150,18 +140,3 @@ def test_distributions_of_swept_values() -> None:
     for text in ("a=interval(1,0)", "a=tag(log,interval(0,1))"):
         with pytest.raises(CompactHydraException, match="a="):
             distribution(parse(text))
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [((0, 1, "minimize"), "n_trials"), ((1, 0, "minimize"), "n_jobs"), ((1, 1, "up"), "direction")],
-)
-def test_settings_that_the_plugin_cannot_use(settings: tuple, key: str) -> None:
-    with pytest.raises(CompactHydraException, match=rf"hydra\.sweeper\.{key}: expected"):
-        Optuna(*settings, seed=0, params=None).setup()
-
-
-def test_the_plugin_needs_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(CompactHydraException, match=r"hydra\.sweeper: .*\[search\]"):
-        Optuna(1, 1, "minimize", 0, None).setup()

@@ -17,7 +17,6 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import run_all, unfinished
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
-from oversmoothing.lab.store import run as store
 from oversmoothing.lab.tasks.nodes_minibatch import MiniBatchLoop
 
 GNN = ["data.num_nodes=400", "backbone=pyg", "trainer=minibatch_random", "trainer.num_parts=2"]
@@ -139,24 +138,3 @@ def test_a_killed_process_ends_the_other_in_one_line(
     codes, [lines, _] = Two(tmp_path, sweep[:1], killed).end()
     assert codes == [1, -signal.SIGKILL]
     assert "another process of this command has ended" in lines[0]
-
-
-def test_a_wait_for_a_busy_run_is_no_long_exchange(
-    tmp_path: Path, sweep: list[DictConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The processes meet in every round, so that no exchange reaches its time limit."""
-    rounds = []
-    monkeypatch.setattr(store, "ROUND", 0.05)
-    folder = run_folder(sweep[0])
-    with store.locked(folder):
-        monkeypatch.setattr(store.distributed, "from_first", _freeing(rounds, folder))
-        with store.locked(folder, wait=True):
-            assert len(rounds) == 3
-
-
-def _freeing(rounds: list, folder: Path) -> Callable:
-    def exchange(said: str | None) -> str | None:
-        rounds.append(said)
-        return said if len(rounds) < 3 else None
-
-    return exchange

@@ -28,7 +28,7 @@ from oversmoothing.errors import Problems
 from oversmoothing.lab.papers.claims import contranorm, engine, graphs, theory
 from oversmoothing.lab.papers.claims.engine import OWN
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
-from oversmoothing.lab.papers.claims.main import chosen, claims, entry, findings, publish, recorded
+from oversmoothing.lab.papers.claims.main import claims, entry, findings, publish, recorded
 from oversmoothing.lab.papers.claims.rules import (
     Finding,
     Verdict,
@@ -409,10 +409,3 @@ def test_all_is_written(tmp_path: Path) -> None:
     assert f"| all papers | 0 | {len(BY_NAME) - ours} | 0 | 0 | 0 |" in text
     assert f"| {OWN} | 0 | {ours} | 0 | 0 | 0 |" in text
     assert [e["name"] for e in json.loads(paths[0].read_text("utf-8"))] == [*BY_NAME]
-
-
-def test_patterns_choose_claims() -> None:
-    names = [claim.name for claim in chosen(claims(), ["contranorm_prop2*"])]
-    ends = ("", "_text", "_small", "_corrected")
-    assert names == [f"contranorm_prop2{end}" for end in ends]
-    assert chosen(claims(), ["contranorm_prop*"], recorded=True) == []

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from oversmoothing.lab.papers import depth_curves, wsss_training
-from oversmoothing.lab.papers.depth_curves import curve_rows, draw_curves
+from oversmoothing.lab.papers.depth_curves import curve_rows
 from oversmoothing.lab.report.results import collect
 from oversmoothing.lab.report.tables import load, select
 
@@ -37,37 +37,10 @@ def test_means_over_seeds_by_block() -> None:
     assert rows[0]["std"] == pytest.approx(0.1 * 2**0.5)
 
 
-def test_without_training_the_layers_as_they_are() -> None:
-    [row] = curve_rows([planned("none", "", layers("before", effective_rank=[7.0]))])
-    assert (row["metric"], row["mean"], row["std"]) == ("effective_rank", 7.0, None)
-
-
 def test_replaced_attention_has_no_maps_and_missing_cells_no_curve() -> None:
     found = layers("after", attention_similarity=[None, 0.5])
     rows = curve_rows([planned("a", "L=2", found), planned("b", "L=2", found, missing=True)])
     assert [(r["row"], r["block"]) for r in rows] == [("a", 2)]
-
-
-def test_columns_of_a_table_share_an_axis_and_metrics_do_not() -> None:
-    low, high = (layers("after", cosine=[c], effective_rank=[30 * c]) for c in (0.1, 0.9))
-    depths = curve_rows([planned("none", "L=2", low), planned("none", "L=4", high)])
-    a, b, c, d = (axis.get_ylim() for axis in draw_curves(depths).axes)
-    assert a == b and c == d and a[0] < 0.1 and a[1] > 0.9 and c[1] > 27
-    cosine, rank = draw_curves(curve_rows([planned("none", "L=2", high)])).axes
-    assert cosine.get_ylim()[1] < 2 < rank.get_ylim()[0]
-
-
-def test_evaluations_on_the_way_come_before_the_result() -> None:
-    seeds = [{"m": 3.0 + s, "history": [{"step": 5, "m": 1.0 + s}, {"step": 6}]} for s in (0, 2)]
-    run = SimpleNamespace(
-        cell=SimpleNamespace(label="a", column="M", metric="m"),
-        config=SimpleNamespace(trainer=SimpleNamespace(iterations=10)),
-        finished=seeds,
-    )
-    rows = wsss_training.curve_rows([run])
-    assert [(r["step"], r["mean"], r["seeds"]) for r in rows] == [(5, 2.0, 2), (10, 4.0, 2)]
-    [axis] = wsss_training.draw(rows).axes
-    assert [*axis.lines[0].get_xdata()] == [5, 10]
 
 
 def numbers(path: Path) -> list[list[str]]:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.papers import centered_fig1 as fig1
@@ -40,14 +39,6 @@ def test_ranks_are_saved_without_loss(tmp_path: Path) -> None:
     assert np.array_equal(rebuilt, RANK)
 
 
-def test_effective_ranks_are_sampled_with_both_ends(tmp_path: Path) -> None:
-    deep = panel(tmp_path, rank=np.tile(RANK[:, :1], (1, 2000)))
-    lines = rows(fig1.write_effective_ranks([deep], tmp_path / "ranks.csv"))
-    depths = [int(row["depth"]) for row in lines]
-    assert depths[0] == 1 and depths[-1] == 2000 and 150 < len(depths) < 250
-    assert lines[0]["gamma=-0.95"] == "8.1"
-
-
 def test_claim_names_the_cells_that_fail(tmp_path: Path) -> None:
     panels = [panel(tmp_path), panel(tmp_path, "post_ln", rank=[[9], [9], [1], [1]])]
     fig1.write_claim(panels, tmp_path)
@@ -67,17 +58,6 @@ def test_claim_names_the_cells_that_fail(tmp_path: Path) -> None:
 )
 def test_the_claim_in_a_table(rank: list, told: str, tmp_path: Path) -> None:
     assert told in fig1.claim_table([panel(tmp_path, rank=rank)])
-
-
-def test_figures_leave_missing_panels_blank_and_repeat(tmp_path: Path) -> None:
-    panels = [panel(tmp_path, "resi_dual", "normal"), panel(tmp_path), panel(tmp_path, seed=1)]
-    files = fig1.draw_figures(panels, tmp_path / "out", pdf=True)
-    assert [path.suffix for path in files] == [".png", ".pdf"] * 2 + [".gz"] * 2
-    first = [path.read_bytes() for path in files]
-    again = fig1.draw_figures(panels, tmp_path / "out", pdf=True)
-    assert [path.read_bytes() for path in again] == first
-    texts = fig1.heat_maps(panels, ["rank"]).findobj(lambda artist: hasattr(artist, "get_text"))
-    assert sum(text.get_text() == "not run" for text in texts) == 2
 
 
 def test_the_committed_files_are_drawn_again(tmp_path: Path) -> None:
@@ -103,13 +83,3 @@ def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None
     write_result(folder, {"seeds": {"0": {}, "1": {}}})
     [found] = fig1.panels_of([config])
     assert (found.seed, found.block, found.weights) == (1, "Pre-LN", "Uniform U[0, 1]")
-
-
-def test_bad_input_is_refused(tmp_path: Path) -> None:
-    panel(tmp_path)
-    path = tmp_path / "curves-seed0.npz"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match=path.name):
-        fig1.read_panel(OmegaConf.create(), tmp_path, 0)
-    with pytest.raises(InputError, match="experiment=rank_fig1"):
-        fig1.draw_figures([], tmp_path)

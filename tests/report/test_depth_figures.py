@@ -1,11 +1,9 @@
 """Depth figures show their data."""
 
 import csv
-import math
 from pathlib import Path
 
-import pytest
-from made_up import cell, entries, measured
+from made_up import cell, entries
 from matplotlib.lines import Line2D
 
 from oversmoothing.lab.report.depth_figure import _figure, by_depth, depth_of, draw
@@ -33,24 +31,6 @@ def test_files_and_data(tmp_path: Path) -> None:
         )
 
 
-def test_one_panel_a_block_with_means_and_seeds() -> None:
-    cora, squirrel = _figure(entries()).axes
-    assert [axis.get_title(loc="left").split()[0] for axis in (cora, squirrel)] == [
-        "Cora",
-        "Squirrel",
-    ]
-    base, ours = cora.lines[1], cora.lines[3]  # each after its published line
-    assert heights(base) == pytest.approx([80.1333, 60.1], abs=1e-3)
-    assert heights(ours) == pytest.approx([78.9333, 50.5333], abs=1e-3)
-    seeds = [float(y) for _, y in cora.collections[1].get_offsets()]
-    assert seeds == [value for entry in entries()[2:4] for value in entry.measured.values]
-
-
-def test_the_title_names_the_highest_line_at_the_greatest_depth() -> None:
-    cora, _ = _figure(entries()).axes
-    assert "60.1" in cora.get_title(loc="left")
-
-
 def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
     def fits(depths: list[int], columns: list[str], rows: str = "a") -> bool:
         cells = [
@@ -72,10 +52,3 @@ def test_published_values_are_drawn_with_misprints_corrected() -> None:
     _, squirrel = _figure(entries()).axes
     hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]
     assert [heights(line) for line in hollow] == [[22.37, 19.0], [40.0, 35.5]]
-
-
-def test_a_line_breaks_where_nothing_was_measured() -> None:
-    line = [cell(50.0, column=f"L={depth}") for depth in (2, 4, 8)]
-    found = judge([(line[0], measured(50.0)), (line[1], None), (line[2], measured(40.0))])
-    (axis,) = _figure(found).axes
-    assert [math.isnan(y) for y in axis.lines[1].get_ydata()] == [False, True, False]

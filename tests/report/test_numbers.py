@@ -117,11 +117,6 @@ def test_a_broken_condition_names_its_sentence(page: Path) -> None:
     ]
 
 
-def test_another_folder_of_results_leaves_the_pages_beside_it(page: Path) -> None:
-    results = written(page, "It is 5.", **{"It is {}": "no/such"})
-    assert update(results.rename(results.with_name("mine"))) == []
-
-
 def test_differences_are_from_the_corrected_value(tmp_path: Path) -> None:
     line = {"block": "Cora", "key": "vanilla", "column": "L=2", "reading": "", "mean": "20.13",
             "std": "", "published": "23.37", "corrected": "22.37",

@@ -10,10 +10,8 @@ import pytest
 from guide import ROOT
 from made_up import entries
 
-from oversmoothing.lab.report.claims import ORDER
 from oversmoothing.lab.report.page import PAGES, Section, in_short, page, papers
 from oversmoothing.lab.report.publish import markdown
-from oversmoothing.lab.report.verdict import Verdict
 
 VOID = {"meta", "img", "link", "br"}
 PNG = base64.b64decode(
@@ -103,32 +101,6 @@ def test_papers_come_first_with_bars_in_proportion() -> None:
         for kind, number in widths.items():
             assert number == sum(e.verdict == kind for e in entries())
             assert f'style="flex-grow: {number}" title="{number} {kind}"' in shown
-
-
-def test_cells_that_wait_for_a_search_need_no_other_data() -> None:
-    tuned = entries()[0].cell.about.model_copy(update={"tuned": "tuning/x"})
-    waiting = [replace(entry, cell=replace(entry.cell, about=tuned)) for entry in entries()]
-    plain, counts = papers(entries())[0].counts, papers(waiting)[0].counts
-    assert plain[Verdict.NOT_RUN] > counts[Verdict.NOT_RUN] == 0
-    assert counts[Verdict.MISSING] == plain[Verdict.MISSING] + plain[Verdict.NOT_RUN]
-
-
-def test_claims_have_coloured_verdicts_and_a_bar_below_their_paper() -> None:
-    about = {"place": "3.2", "experiment": "Five runs.", "n": "5 seeds", "command": "make claims"}
-    name = papers(entries())[0].name
-    claims = [
-        {"paper": name, "statement": f"<b>{verdict}", "verdict": verdict, **about}
-        | {"measured": f"true in 2 of 9 panels: {'a long list of panels; ' * 9}"}
-        for verdict in ORDER
-    ]
-    found = papers(entries(), [*claims, claims[0]])
-    shown = page("x", [Section("Claims", claims=claims)], found)
-    assert any(found[0].claim_line in text for text in read(shown).texts)
-    assert 'class="holds" style="flex-grow: 2" title="2 holds"' in shown
-    for verdict in ORDER:
-        kind = verdict.replace(" ", "-")
-        assert f'<td class="{kind}">{verdict}</td>\n<td>true in 2 of 9 panels …<details>' in shown
-        assert f".{kind} {{" in shown
 
 
 def test_what_a_page_says_in_short_stands_above_the_bar() -> None:

@@ -167,19 +167,6 @@ def test_weights_and_conditions_stand_below_the_table() -> None:
     ]
 
 
-def test_reasons_say_how_many_cells_they_are_about() -> None:
-    two = [
-        (cell(1.0, key=k, column=c, block="", reason="other"), None)
-        for k in "ab"
-        for c in ("L=2", "L=4")
-    ]
-    assert "Not run (all): other." in notes(judge(two))
-    more = [*two, (cell(1.0, key="z", block="", reason="no data"), None)]
-    assert "Not run (4 cells): other." in notes(judge(more))
-    run = [(two[0][0], measured(1.0)), *two[1:]]
-    assert "Not run (3 cells): other." in notes(judge(run))
-
-
 def test_a_row_is_compared_with_its_own_baseline_in_each_block() -> None:
     rows = {"base": (1.0, 2.0), "half": (3.0, 4.5), "long": (5.0, 6.0), "long_half": (6.0, 8.0)}
     bases = {"long": {"baseline": None}, "long_half": {"baseline": "long"}}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from guide import ROOT
 from made_up import cell, own
 
 from oversmoothing.errors import InputError
@@ -273,14 +272,6 @@ def test_seeds_of_other_data_are_not_merged() -> None:
     unknown = merged_seeds(one, result("2"))
     assert [*unknown["seeds"]] == ["0", "2"] and unknown["env"] == {"data": "a / None"}
     assert [*merged_seeds(unknown, result("3", data="a"))["seeds"]] == ["0", "2", "3"]
-
-
-def test_records_are_small() -> None:
-    """Numbers per class and per layer, never per image."""
-    for path in (ROOT / "results").glob("*.jsonl"):
-        for line in read_records(path).values():
-            for seed in line["seeds"].values():
-                assert len(json.dumps(seed)) < 20_000, path.name
 
 
 def test_numbers_are_found_in_mappings_and_lists() -> None:

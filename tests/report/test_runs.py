@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import statistics
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -77,19 +76,6 @@ def test_methods_have_one_name_and_candidates_are_marked(runs: list[Run]) -> Non
         assert bool(skips & {*run.command.split()}) == ("residual" in run.method.split("+"))
         assert run.tables and not (run.candidate and "cures" not in run.tables[0])
     assert Counter(run.n for run in runs if run.candidate).keys() == {2}  # the seeds of the search
-
-
-@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
-def test_a_browser_filters_and_sorts(tmp_path: Path, runs: list[Run]) -> None:
-    write_runs(page := tmp_path / "runs.html", RESULTS)
-    expected = sorted((r.mean for r in runs if "table6" in r.tables), reverse=True)
-    browser = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    address = f"file://{page}#table=table6&sort=mean&down=true"
-    made = subprocess.run([*browser, address], capture_output=True, text=True, timeout=120).stdout
-    shown = re.findall(r'data-name="mean"[^>]*>([\d.]+)<', made)
-    assert shown == [f"{mean:.2f}" for mean in expected]
-    hidden = sum(run.candidate for run in runs)
-    assert f"{len(expected)} of {len(runs) - hidden} runs, without {hidden} candidates" in made
 
 
 def test_another_study_has_its_metric_and_commands(tmp_path: Path) -> None:

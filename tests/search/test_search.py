@@ -15,7 +15,7 @@ from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.files import Space, read_space, words_of
-from oversmoothing.lab.search.search import Search, divided, epochs, mean, work_of
+from oversmoothing.lab.search.search import Search, epochs, mean, work_of
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, without_test
 from oversmoothing.lab.tasks.nodes import Update
 
@@ -171,17 +171,6 @@ def test_what_a_search_cannot_judge_is_refused(words: list[str], key: str) -> No
     own = work_of([compose_config([*BASE[:4], *settings])])
     with pytest.raises(InputError, match=f"^{key}: "):
         search(own)
-
-
-def test_stacks_hold_networks_of_equal_shape() -> None:
-    own = work()
-    stacks = [*divided(own, [10, 11], most=5)]
-    assert sorted(m for stack in stacks for m in stack) == sorted(
-        (trial, seed) for trial in range(7) for seed in (10, 11)
-    )
-    assert max(map(len, stacks)) == 4  # two configurations: seeds are not torn apart
-    hidden = [{own.configs[m.trial].backbone.hidden for m in stack} for stack in stacks]
-    assert all(len(sizes) == 1 for sizes in hidden)
 
 
 def test_the_plan_counts_the_epochs_of_a_search() -> None:

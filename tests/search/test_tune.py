@@ -5,7 +5,6 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -134,27 +133,3 @@ def test_settings_that_another_process_found_are_not_searched_again(folder: Path
     best = (path / "best.yaml").read_text()
     assert search.run(fresh=False).endswith("found by another process")
     assert (path / "best.yaml").read_text() == best
-
-
-def test_a_crash_of_one_search_is_said_and_does_not_end_the_others(
-    capsys: pytest.CaptureFixture,
-) -> None:
-    from oversmoothing.lab.report.tune import attempt
-
-    def crash(most: int | None, fresh: bool) -> str:
-        raise RuntimeError("out of memory")
-
-    assert not attempt(SimpleNamespace(name="table6-Cora", run=crash), most=None, fresh=False)
-    said = capsys.readouterr().err
-    assert "error: table6-Cora: RuntimeError" in said and "out of memory" in said
-    found = SimpleNamespace(name="table6-Cora", run=lambda most, fresh: "found")
-    assert attempt(found, most=None, fresh=False)
-
-
-def test_without_optuna_one_line_names_the_extra(
-    called: Called, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "oversmoothing.lab.search.search")
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    code, _, err = called("tune", "small")
-    assert code == 2 and "[search]" in err and err.count("\n") == 1

@@ -93,16 +93,6 @@ def test_a_stopped_training_goes_on_bit_equally(tmp_path: Path) -> None:
     assert resumed.network.gamma.progress == whole.network.gamma.progress == 1.0
 
 
-def test_dropout_goes_on_bit_equally_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = train(tmp_path / "plain")
-    monkeypatch.setattr(Tiny, "rate", 0.5)
-    whole = train(tmp_path / "whole")
-    train(tmp_path / "cut", stop=5)
-    torch.rand(7)  # after other random numbers
-    assert torch.equal(weights(train(tmp_path / "cut")), weights(whole))
-    assert not torch.equal(weights(whole), weights(plain))
-
-
 def test_parts_of_a_batch_give_the_same_step(tmp_path: Path) -> None:
     whole, parts = train(tmp_path / "1"), train(tmp_path / "4", accumulate=4)
     torch.testing.assert_close(weights(parts), weights(whole), atol=1e-5, rtol=1e-4)

@@ -74,12 +74,6 @@ def test_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert log[0] == log[1] and log[0].count("\n") == 12
 
 
-def test_seeds_together_equal_seeds_alone(tmp_path: Path) -> None:
-    together = simulate(tmp_path / "together", [0, 1])
-    assert simulate(tmp_path / "alone", [1])[1] == together[1]
-    assert together[0] != together[1]
-
-
 def test_every_keeps_the_last_depth(tmp_path: Path) -> None:
     simulate(tmp_path / "some", [0], every=5)
     simulate(tmp_path / "all", [0])
@@ -92,14 +86,6 @@ def test_without_gammas_any_aggregator_will_do(tmp_path: Path) -> None:
     result = run_task(Rank(), tmp_path, BACKBONE, [LayerNorm, NoAggregator], [0])[0]
     assert result["gammas"] is None and len(result["final_rank"]) == 1
     assert "claim_holds" not in result
-
-
-def test_a_gamma_of_the_grid_equals_that_gamma_alone(tmp_path: Path) -> None:
-    simulate(tmp_path / "grid", [0])
-    alone = [partial(Centered, gamma=-1.0)]
-    run_task(Rank(), tmp_path / "alone", BACKBONE, alone, [0])
-    grid, alone = curves(tmp_path / "grid"), curves(tmp_path / "alone")
-    assert np.array_equal(grid["effective_rank"][:1], alone["effective_rank"])
 
 
 def test_overflow_is_recorded_and_does_not_crash(tmp_path: Path) -> None:
