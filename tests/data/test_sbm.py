@@ -114,11 +114,3 @@ def test_a_sweep_draws_its_graph_once(monkeypatch):
     runs = configs(["data.num_nodes=321", "backbone.depth=2,3"], multirun=True)
     first, second = (build(config.data) for config in runs)
     assert first is second and len(drawn) == 1
-
-
-def test_the_last_graphs_are_kept():
-    sizes = (310, 320, 330, 340)
-    graphs = [generate(num_nodes=nodes) for nodes in sizes]
-    assert [generate(num_nodes=nodes) is graph for nodes, graph in zip(sizes, graphs)] == [True] * 4
-    generate(num_nodes=350)
-    assert generate(num_nodes=340) is graphs[3] and generate(num_nodes=310) is not graphs[0]

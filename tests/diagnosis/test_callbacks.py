@@ -97,23 +97,6 @@ def test_lightning_logs_the_layers_and_trains_as_without() -> None:
     assert measured == [0, 2, 4]
 
 
-def test_the_part_of_a_lightning_module_that_is_measured() -> None:
-    lightning = pytest.importorskip("lightning.pytorch")
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-
-    def measured(module: str, **parts: nn.Module) -> Any:
-        whole = lightning.LightningModule()
-        for name, part in parts.items():
-            setattr(whole, name, part)
-        return osm.LightningCallback(IDS, module=module)._part(whole)
-
-    assert measured("", net=model, loss=nn.MSELoss()) is model
-    assert measured("net", net=model, other=nn.Linear(8, 8)) is model
-    for module in ("", "nets"):
-        with pytest.raises(osm.InputError, match="^module: .*net"):
-            measured(module, net=model, other=nn.Linear(8, 8))
-
-
 def test_a_step_is_measured_once_and_later_errors_only_warn() -> None:
     model = bert()
     callback = osm.TrainerCallback(None, {"input_ids": IDS}, every=2)
