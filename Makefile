@@ -49,7 +49,7 @@ SEVERAL = $(filter-out 1,$(JOBS))
 WORDS = $(strip $(if $(SEVERAL),threads=1) $(OVERRIDES))
 MORE = $(FLAGS) $(if $(SEVERAL),--jobs $(JOBS)) $(if $(WORDS),-- $(WORDS))
 BENCH = $(PY) benchmarks/bench.py
-CASES = pyg centering em slopes generator cures par wsss_step
+CASES = pyg centering em slopes cures par wsss_step
 TO = $(if $(PUBLISH),--publish)
 
 .DEFAULT_GOAL := help
@@ -158,7 +158,6 @@ report: setup  ## all results: outputs/report.html, and every run: outputs/runs.
 
 bench: setup  ## speed and memory, compared with plain forms and torch-geometric
 	$(BENCH) graphs $(TO) --depths 2 8 32
-	$(BENCH) minibatch $(TO) data=sbm data.num_nodes=20000 backbone.depth=4
 	for case in $(CASES); do $(BENCH) $$case $(TO) || exit 1; done
 	$(BENCH) centering $(TO) --tokens 16384 --batch 1 --heads 1
 

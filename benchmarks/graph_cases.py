@@ -244,7 +244,7 @@ def pyg(run: Run, depths: tuple[int, ...] = (2, 8, 32)) -> Iterator[Comparison]:
         return F.cross_entropy(logits[train], graph.y[train])
 
     def own(depth: int) -> Callable[[], None]:
-        net = GCN([LayerNorm], *given, depth, adjacency="symmetric").train()
+        net = GCN([LayerNorm], *given, depth=depth, adjacency="symmetric").train()
         return stepping(lambda: sum(map(loss, net())), adam(net, fused=True))
 
     def theirs(depth: int) -> Callable[[], None]:
@@ -362,44 +362,3 @@ def _epoch(name: str, size: int) -> Callable[[], object]:
     net = GCN(aggregators, graph.x, graph.edges, graph.num_classes, [0], depth=depth, hidden=HIDDEN)
     optimizer = torch.optim.Adam(net.parameters(), fused=True)
     return stepping(lambda: F.cross_entropy(net()[0, graph.train], graph.y[graph.train]), optimizer)
-
-
-def generator(
-    run: Run,
-    nodes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000),
-    degrees: tuple[float, ...] = (10.0, 20.0),
-) -> Iterator[Comparison]:
-    """Drawing a graph of data=sbm."""
-    for N, degree in product(nodes, degrees):
-        draw = partial(csbm.generate.__wrapped__, num_nodes=N, degree=degree)  # keeps no graph
-        edges = draw().edges.shape[1] // 2
-        work = {f"data=sbm, {N:,} nodes, {edges:,} edges": lambda draw=draw: draw}
-        yield Comparison(work, unit="CPU s", peak="peak MB")
-
-
-# ---------------------------------------------------------------- parts of a graph
-IN_PARTS = ["task=nodes", "backbone=pyg", "aggregator=centered", "seeds=[0]", "threads=1"]
-PARTS = ["trainer=minibatch_cluster", "trainer.num_parts=500", "trainer.parts_per_batch=10"]
-FORMS = {
-    "METIS, 10 of 500 parts": PARTS,
-    "METIS, 10 of 500 parts, mean=exact": [*PARTS, "trainer.mean=exact"],
-    "random, 50 parts": ["trainer=minibatch_random", "trainer.num_parts=50"],
-    "evaluation": ["trainer=minibatch_random"],
-}
-
-
-def minibatch(run: Run, words: tuple[str, ...] = ()) -> Iterator[Comparison]:
-    """An epoch on parts of a graph, beside the full batch: data=sbm data.num_nodes=20000."""
-
-    def make(form: str, own: list[str]) -> Callable[[], object]:
-        loop = training([*IN_PARTS, *own, *words], [0])
-        return loop._accuracies if form == "evaluation" else loop.step
-
-    given = " ".join(words)
-    yield Comparison(
-        {f"{form}: {given}": partial(make, form, own) for form, own in FORMS.items()},
-        {"full batch": partial(make, "full batch", ["trainer=adam"])},
-        unit="CPU s per epoch",
-        peak="peak MB",
-        overhead=("full batch",),
-    )

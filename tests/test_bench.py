@@ -39,7 +39,7 @@ def test_forms_take_turns_after_a_warm_up(bench: ModuleType, tmp_path: Path) -> 
     assert {name: len(values) for name, values in seconds.items()} == {"A": 3, "B": 3}
 
 
-@pytest.mark.parametrize("words", ["par --side 16 --maps 2", "generator --nodes 1000 --degrees 5"])
+@pytest.mark.parametrize("words", ["par --side 16 --maps 2", "pyg --depths 2"])
 def test_a_case_is_measured_and_recorded(
     words: str, bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

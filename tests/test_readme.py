@@ -180,7 +180,7 @@ def test_make_bench_measures_cases_that_exist() -> None:
     own = re.findall(r"benchmarks/bench\.py (\w+)", dry.stdout)
     own += re.search(r"for case in (.*?);", dry.stdout)[1].split()
     text = "".join(path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*_cases.py"))
-    assert len(own) > 10 and {*own} <= {*re.findall(r"^def (\w+)\(", text, re.M)}
+    assert len(own) > 5 and {*own} <= {*re.findall(r"^def (\w+)\(", text, re.M)}
 
 
 @every_page
