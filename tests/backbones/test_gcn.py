@@ -15,7 +15,8 @@ from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
-from oversmoothing.lab.backbones.engine import Engine, relu_dropout, times
+from oversmoothing.lab.backbones import sparse
+from oversmoothing.lab.backbones.engine import Engine, _Times, relu_dropout, times
 from oversmoothing.lab.backbones.gcn import GCN
 from oversmoothing.lab.backbones.per_seed import Seeds, of_seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
@@ -219,14 +220,23 @@ def test_functions_with_their_own_gradients_equal_the_plain_ones(double: None) -
         assert torch.allclose(times(x, weight), x @ weight)
         assert torch.autograd.gradcheck(times, (x, weight))
         assert torch.autograd.gradgradcheck(times, (x, weight))
+        scaled = _Times.apply(x, weight, 2.5)  # as on a GPU
+        assert torch.allclose(scaled, 2.5 * (x @ weight))
+        assert torch.autograd.gradcheck(lambda *own: _Times.apply(*own, 2.5), (x, weight))
     mask = (torch.arange(24).view_as(x) % 3 > 0).double()
     assert torch.autograd.gradcheck(relu_dropout, (x, mask))
     assert torch.autograd.gradgradcheck(relu_dropout, (x, mask))
     assert torch.equal(relu_dropout(x, mask), x.relu() * mask)
 
 
-def test_sparse_products_equal_dense_ones_for_each_seed(double: None) -> None:
+@pytest.mark.parametrize("csr", [False, True])  # torch's matrix, as on a GPU
+def test_sparse_products_equal_dense_ones_for_each_seed(
+    csr: bool, double: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values and gradients; empty rows, entries in any order, the same or other values a seed."""
+    if csr:
+        whole = partial(torch.sparse_csr_tensor, check_invariants=True)
+        monkeypatch.setattr(sparse, "_matrix", lambda p, v, size: whole(*p, v.flatten(), size=size))
     edges, values = torch.tensor([[3, 0, 3, 1], [0, 4, 2, 2]]), torch.rand(2, 4)
     matrix, other = SparseMatrix(edges, (5, 6), 2), torch.rand(2, 6, 3, requires_grad=True)
     for own in (values, values[0]):
@@ -236,6 +246,10 @@ def test_sparse_products_equal_dense_ones_for_each_seed(double: None) -> None:
         assert torch.allclose(product(other), full @ other)
         assert torch.autograd.gradcheck(product, other)
         assert torch.autograd.gradgradcheck(product, other)
+        for shape in ((2, 1, 3), (2, 5, 3)):
+            plus = torch.rand(shape, requires_grad=True)
+            assert torch.allclose(product(other, plus), full @ other + plus)
+            assert torch.autograd.gradcheck(product, (other, plus))
 
 
 def test_row_adjacency_is_stochastic_weighted_and_counts_raw_self_loops_twice() -> None:

@@ -42,3 +42,13 @@ def test_a_seed_draws_the_same_in_any_company_and_after_a_resume(shape: tuple[in
     resumed = Seeds([3, 7, 1], CPU)
     resumed.set_extra_state(together.get_extra_state())
     assert torch.equal(resumed.keep(shape, 0.4), together.keep(shape, 0.4))
+
+
+@pytest.mark.parametrize("rate", [0.3, torch.tensor([0.2, 0.6])])
+def test_masks_drawn_at_once_are_those_drawn_one_by_one(rate: float | torch.Tensor) -> None:
+    once, each = Seeds([3, 7], CPU), Seeds([3, 7], CPU)
+    shapes = [(5,), (7, 3), (4, 8)]
+    once.draw_ahead(shapes, rate)
+    for shape in shapes:
+        assert torch.equal(once.mask(shape, rate), each.mask(shape, rate))
+    assert torch.equal(once.mask((6,), rate), each.mask((6,), rate))

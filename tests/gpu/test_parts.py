@@ -4,7 +4,9 @@ import pytest
 import torch
 from every_aggregator import EVERY, C, apply, build
 from torch import Tensor
+from torch_geometric.nn import GCN
 
+import oversmoothing as osm
 from oversmoothing.aggregators.base import Context
 from oversmoothing.lab.tasks.overlap import Confusion
 from oversmoothing.lab.tasks.wsss.crf import dense_crf
@@ -37,6 +39,20 @@ def test_aggregators_agree_with_float64_on_the_cpu(name: str, graph: bool, devic
     found = results(name, there, x.to(device, torch.float32))
     for ours, exact in zip(found, results(name, here, x), strict=True):
         assert (ours - exact).norm() <= 1e-4 * exact.norm() + 1e-7
+
+
+@pytest.mark.parametrize("method", ["drop_node", "drop_message", "half_hop"])
+def test_what_drops_parts_of_a_graph_runs_on_a_device(method: str, device: str) -> None:
+    torch.manual_seed(0)
+    network, x = GCN(8, 16, 3, 4), torch.randn(30, 8)
+    edges = torch.randint(30, (2, 90))
+    osm.apply(network, method)
+    expected = network.eval()(x, edges)
+    network.to(device)
+    found = network.eval()(x.to(device), edges.to(device))
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+    network.train()(x.to(device), edges.to(device)).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
 
 
 def test_masks_on_a_device_are_counted_as_on_the_cpu(device: str) -> None:

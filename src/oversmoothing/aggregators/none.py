@@ -10,6 +10,7 @@ from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
 class NoAggregator(Masked, Inside):
     """Returns ``mixed`` unchanged; backbones leave it out where they can."""
 
+    adds_mean: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:

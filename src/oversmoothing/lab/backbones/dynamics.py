@@ -53,7 +53,7 @@ class Dynamics(Convolutions):
         """Computes relu(conv(X)) with the weights of a layer and its aggregators."""
         number = 0 if self.options.share_weights else layer
         v, bias = self.parts(times(x, self.weight(number)), number)
-        return self.at("after", layer, self.mixed(v, layer) + bias).relu()
+        return self.at("after", layer, self.mixed(v, layer, bias)).relu()
 
 
 class GraphCON(Dynamics):

@@ -138,10 +138,14 @@ class Engine(Configured):
         dense_weights = self._stacked([own.dense_weights for own in drawn])
         dense_biases = self._stacked([own.dense_biases for own in drawn])
         self.dense = nn.ModuleList(map(Dense, dense_weights, dense_biases))
+        made: dict[tuple[Aggregator, ...], PerSeed] = {}  # several layers may share one
         self.aggregators = nn.ModuleList(
-            nn.ModuleList(PerSeed(copies, self.seeds.seeds) for copies in zip(*layer))
+            nn.ModuleList(
+                made.setdefault(copies, PerSeed(copies, self.seeds.seeds)) for copies in zip(*layer)
+            )
             for layer in zip(*(own.aggregators for own in drawn))
         ).to(self.seeds.device)
+        self.distinct = [*made.values()]
 
     def _weight(self, c_in: int, c_out: int) -> Tensor:
         """Draws initial weights as ``init`` says."""
@@ -188,16 +192,18 @@ class Engine(Configured):
 
     def renew(self) -> None:
         """Drops parts of the graph for one training step; evaluation uses all of them."""
-        if torch.compiler.is_compiling():
+        for own in self.distinct:
+            own.renew()
+        if torch.compiler.is_compiling() or self.seeds.device.type != "cpu":
             self.draw_ahead()
-        else:
+        else:  # the masks of one layer fit into the caches of a CPU, those of all do not
             self._drop()
 
     def draw_ahead(self) -> None:
-        """Draws all random numbers of a step before its compiled part."""
+        """Draws all random numbers of a step before its compiled part, and in few kernels."""
         self._drop()
-        masks = [] if self.rate is None else self.masks
-        self.seeds.ahead = [self.seeds.mask(own, self.rate) for own in masks]
+        if self.rate is not None:
+            self.seeds.draw_ahead(self.masks, self.rate)
 
     def _drop(self) -> None:
         (N, _), E, options = self.shape, self.adjacency.edges.shape[1], self.options
@@ -215,11 +221,24 @@ class Engine(Configured):
         rate = self.rate if self.options.drop_input else None
         return self.features.matmul(weight, rate, self.seeds)
 
-    def mixed(self, v: Tensor, layer: int) -> Tensor:
-        """Computes inside(Ã v, v) of a layer, without the nodes and messages of this step."""
+    def mixed(self, v: Tensor, layer: int, plus: Tensor | None = None) -> Tensor:
+        """Computes inside(Ã v, v) + plus of a layer, without the nodes and messages of this step.
+
+        Shapes: v (S, N, C), plus (S, N or 1, C) -> (S, N, C).
+        """
         v = v * self.nodes[layer] if self.nodes else v
-        mixed = self.mix(v, self.messages[layer]) if self.messages else self.mix(v)
-        return self.at("inside", layer, mixed, v)
+        messages = self.messages[layer] if self.messages else None
+        if plus is not None and messages is None and self._sums(layer, v, plus):
+            return self.mix.product(v, self.at("inside", layer, plus, v))  # Ã v + (γ v̄ + plus)
+        mixed = self.at("inside", layer, self.mix(v, messages), v)
+        return mixed if plus is None else mixed + plus
+
+    def _sums(self, layer: int, v: Tensor, plus: Tensor) -> bool:
+        """Whether all that a layer adds to Ã v can be added by the product, which saves kernels."""
+        if v.device.type == "cpu" or v.dtype != plus.dtype:
+            return False
+        inside = [own.copies[0] for own in self.aggregators[layer] if own.site == "inside"]
+        return all(own.adds_mean and not getattr(own, "row_sum", False) for own in inside)
 
     def read_in(self) -> Tensor:
         """Returns relu(dropout(x) W + b) of the first linear layer, (S, N, hidden)."""
@@ -232,7 +251,7 @@ class Engine(Configured):
         if rate is None:
             return times(h.relu(), weight)
         h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
-        return times(h, weight * (1 / (1 - rate)))  # the weights carry the scale of dropout
+        return times(h, weight, 1 / (1 - rate))
 
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""
@@ -292,22 +311,40 @@ def _aggregators(
 NARROW = 16  # with fewer columns, MKL's product takes several times as long as its transpose
 
 
-def times(x: Tensor, weight: Tensor) -> Tensor:
-    """Computes x @ weight. Shapes: x (S, N, C_in), weight (S, C_in, C_out) -> (S, N, C_out)."""
-    return _Times.apply(x, weight)
+def times(x: Tensor, weight: Tensor, scale: float | Tensor | None = None) -> Tensor:
+    """Computes x @ (scale · weight).
+
+    Shapes: x (S, N, C_in), weight (S, C_in, C_out), scale of all or (S, 1, 1) -> (S, N, C_out).
+    """
+    if scale is not None and (x.device.type == "cpu" or torch.is_tensor(scale)):
+        weight, scale = weight * scale, None
+    return _Times.apply(x, weight, scale)
 
 
 class _Times(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, scale: float | None) -> Tensor:
+        ctx.scale = scale
         ctx.save_for_backward(x, weight)
-        return x @ weight if weight.shape[-1] >= NARROW else (weight.mT @ x.mT).mT
+        if scale is None and x.device.type == "cpu" and weight.shape[-1] < NARROW:
+            return (weight.mT @ x.mT).mT
+        return _scaled(x, weight, scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:
         x, weight = ctx.saved_tensors  # wider than the gradient if the product was under autocast
-        dx = grad.to(weight.dtype) @ weight.mT if ctx.needs_input_grad[0] else None
-        return dx, (grad.to(x.dtype).mT @ x).mT
+        dx = None
+        if ctx.needs_input_grad[0]:
+            dx = _scaled(grad.to(weight.dtype), weight.mT, ctx.scale)
+        return dx, _scaled(grad.to(x.dtype).mT, x, ctx.scale).mT, None
+
+
+def _scaled(a: Tensor, b: Tensor, scale: float | None) -> Tensor:
+    """Computes scale · a @ b in one kernel."""
+    if scale is None:
+        return a @ b
+    ignored = a[:1, :1, :1]
+    return torch.baddbmm(ignored, a, b, beta=0, alpha=scale)
 
 
 def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
@@ -318,7 +355,7 @@ def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         x: of any shape.
-        mask: 0 or 1, of the same shape.
+        mask: 0 or 1, or boolean, of the same shape.
     """
     return _ReluDropout.apply(x, mask)
 

@@ -24,7 +24,7 @@ class Convolutions(Engine):
         weight = self.weight(layer)
         v = self.read(weight) if h is None else self.times(h, weight)
         v, bias = self.parts(v, layer)
-        return self.mixed(v, layer) + bias
+        return self.mixed(v, layer, bias)
 
     def weight(self, number: int) -> Tensor:
         """Returns W of a convolution, or W and W' side by side: one product serves both."""

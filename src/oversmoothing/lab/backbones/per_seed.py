@@ -1,7 +1,7 @@
 """Random numbers and aggregators of each seed, in a module with the networks of several seeds."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ class Seeds(nn.Module):
         device: where dropout is drawn; CPU and GPU draw different numbers.
 
     Attributes:
-        ahead: masks drawn in advance for a compiled step.
+        ahead: masks drawn in advance for a step.
     """
 
     def __init__(self, seeds: list[int], device: torch.device) -> None:
@@ -56,24 +56,37 @@ class Seeds(nn.Module):
         return self.mask(shape, rate) * (1 / (1 - rate))  # not in place, for compiled steps
 
     def mask(self, shape: Sequence[int], rate: float | Tensor) -> Tensor:
-        """Draws (S, *shape): 0 with probability ``rate``, else 1.
+        """Draws (S, *shape): 0 with probability ``rate``, else 1; boolean on a GPU.
 
         Args:
             shape: of one network's numbers.
             rate: of all networks, or a tensor of S rates. Each number is drawn from 16 random bits,
                 so the probability is rounded to a multiple of 2⁻¹⁶.
         """
-        if self.ahead:
-            return self.ahead.pop(0)
-        n = math.prod(shape)
-        bits = torch.empty(len(self.seeds), -(-n // 4), dtype=torch.int64, device=self.device)
+        if not self.ahead:
+            self.draw_ahead([shape], rate)
+        return self.ahead.pop(0)
+
+    def draw_ahead(self, shapes: Sequence[Sequence[int]], rate: float | Tensor) -> None:
+        """Draws the next masks at once, the same as one by one: so a GPU has one kernel per seed.
+
+        Args:
+            shapes, rate: see ``mask``.
+        """
+        sizes = [math.prod(shape) for shape in shapes]
+        words = [-(-n // 4) for n in sizes]
+        bits = torch.empty(len(self.seeds), sum(words), dtype=torch.int64, device=self.device)
         for own, generator in zip(bits, self.generators):
             own.random_(-(2**63), None, generator=generator)
-        drawn = bits.view(torch.int16)[:, :n].view(-1, *shape).to(torch.get_default_dtype())
-        # Comparing floats is several times as fast on a CPU as comparing integers.
-        if torch.is_tensor(rate):
-            return drawn.ge_((_broadcast(rate, shape) * 2**16).round() - 2**15)
-        return drawn.ge_(round(rate * 2**16) - 2**15)
+        drawn = bits.view(torch.int16)
+        rate = _broadcast(rate, (1,))
+        least = rate.mul(2**16).round() if torch.is_tensor(rate) else round(rate * 2**16)
+        if self.device.type == "cpu":  # where comparing floats is several times as fast
+            kept = drawn.to(torch.get_default_dtype()).ge_(least - 2**15)
+        else:
+            kept = drawn >= least - 2**15
+        parts = kept.split([4 * n for n in words], dim=1)
+        self.ahead = [own[:, :n].unflatten(1, shape) for own, n, shape in zip(parts, sizes, shapes)]
 
     def dropout(self, x: Tensor, rate: float | Tensor | None) -> Tensor:
         """Applies dropout unless the rate is None. Shapes: x (S, ...) -> (S, ...)."""
@@ -106,16 +119,25 @@ class PerSeed(nn.Module):
         self.random = draws(copies[0])
         self.copies = nn.ModuleList(copies[:1] if self.stateless else copies)
         self.site = copies[0].site
+        self.affine: Affine | None = None  # of LayerNorms in this step
 
     def forward(self, *args: Tensor | Context) -> Tensor:
         *tensors, context = args
         if self.stateless:
             return checked(self.copies[0], tensors[0], self.copies[0](*tensors, context))
         if type(self.copies[0]) is LayerNorm and tensors[0].dim() == 3:
-            return of_seeds(self.copies, *tensors)
+            return of_seeds(self.copies, *tensors, affine=self.affine)
         contexts = _of_each(context, len(self.copies))
         seeds = zip(self._seeded(tensors[0].device), *tensors, contexts, strict=True)
         return torch.stack([checked(copy, own[0], copy(*own)) for copy, *own in seeds])
+
+    def renew(self) -> None:
+        """Stacks the parameters of LayerNorms for all calls of a step."""
+        if type(self.copies[0]) is LayerNorm:
+            self.affine = None if torch.compiler.is_compiling() else affine_of(self.copies)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "affine": None}  # torch copies no tensor with a history
 
     def _seeded(self, device: torch.device) -> Iterator[Aggregator]:
         """Yields every copy, with torch's global generator seeded for it if it draws numbers."""
@@ -153,65 +175,83 @@ def draws(aggregator: Aggregator) -> bool:
     return aggregator.draws or any(isinstance(m, _DropoutNd) for m in aggregator.modules())
 
 
-def of_seeds(norms: Iterable[LayerNorm], x: Tensor) -> Tensor:
+Affine = tuple[Tensor | None, Tensor | None]
+
+
+def affine_of(norms: Sequence[LayerNorm]) -> Affine:
+    """Returns scales and shifts of S norms, (S, 1, C) each; None for norms without."""
+    each = [own.norm for own in norms]
+    if each[0].weight is None:
+        return None, None
+    stacked = torch.stack([*(own.weight for own in each), *(own.bias for own in each)])
+    scale, shift = stacked.view(2, len(each), 1, -1)
+    return scale, shift
+
+
+def of_seeds(norms: Sequence[LayerNorm], x: Tensor, affine: Affine | None = None) -> Tensor:
     """Applies the LayerNorm of each of S seeds.
 
     Args:
         norms: one for each seed; they differ only in the learned scale and shift.
+        affine: what ``affine_of`` returns for them; None: call it.
 
     Shapes: x (S, N, C) -> (S, N, C).
     """
-    layers = [own.norm for own in norms]
-    eps, affine = layers[0].eps, layers[0].elementwise_affine
-    params = [getattr(n, name) for name in ("weight", "bias") for n in layers] if affine else []
-    if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        return _OfSeeds.apply(x, eps, *params)
+    eps, (scale, shift) = norms[0].norm.eps, affine or affine_of(norms)
+    if not torch.is_autocast_enabled(x.device.type):
+        return _OfSeeds.apply(x, eps, scale, shift)
     normed = F.layer_norm(x, x.shape[-1:], eps=eps)
-    if not affine:
-        return normed
-    scale, shift = _stacked(params)
-    return torch.addcmul(shift, normed, scale)
+    return normed if scale is None else torch.addcmul(shift, normed, scale)
 
 
 class _OfSeeds(torch.autograd.Function):
-    """The LayerNorms of S seeds as matrix products and sums, for speed on a CPU.
+    """The LayerNorms of S seeds; on a CPU as matrix products and sums.
 
-    It is faster than torch's LayerNorm if C is small.
+    That is faster than torch's LayerNorm if C is small. On a GPU it has fewer kernels than the
+    backward pass of ``addcmul``.
 
     Args:
         x: (S, N, C).
-        params: S scales, then S shifts, each (C,); empty without an affine map.
+        scale, shift: (S, 1, C), or None.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float, *params: Tensor) -> Tensor:
-        C = x.shape[-1]
-        y = x - (x @ x.new_full((C,), 1 / C))[..., None]
-        norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
-        factor = norm.square_().div_(C).add_(eps).rsqrt_()
-        y.mul_(factor)
-        if not params:
-            ctx.save_for_backward(y, factor, None)
-            return y
-        scale, shift = _stacked(params)
-        ctx.save_for_backward(y, factor, scale)
-        return torch.addcmul(shift, y, scale)
+    def forward(
+        ctx: Any, x: Tensor, eps: float, scale: Tensor | None, shift: Tensor | None
+    ) -> Tensor:
+        if x.device.type == "cpu":
+            y, factor = _normed(x, eps)
+            ctx.save_for_backward(y, scale, factor)
+        else:
+            y, mean, factor = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
+            ctx.save_for_backward(y, scale, factor, x, mean)
+        return y if scale is None else torch.addcmul(shift, y, scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        y, factor, scale = ctx.saved_tensors
-        grad, of_params = grad.contiguous(), []
+        y, scale, factor, *given = ctx.saved_tensors
+        grad, of_affine = grad.contiguous(), (None, None)
         if scale is not None:
             scaled = grad * y
-            of_params = [*scaled.sum(dim=1), *grad.sum(dim=1)]
+            of_affine = scaled.sum(dim=1, keepdim=True), grad.sum(dim=1, keepdim=True)
             grad = torch.mul(grad, scale, out=scaled)
-        mean, one = torch.zeros_like(factor), torch.ones_like(factor)  # y is normalised already
-        args = grad, y, y.shape[-1:], mean, one, None, None, [True, False, False]
-        dx, *_ = torch.ops.aten.native_layer_norm_backward(*args)
-        return dx.mul_(factor), None, *of_params
+        if not given:  # y is normalised already
+            mean, one = torch.zeros_like(factor), torch.ones_like(factor)
+            return _of_input(grad, y, mean, one).mul_(factor), None, *of_affine
+        return _of_input(grad, *given, factor), None, *of_affine
 
 
-def _stacked(params: Sequence[Tensor]) -> Tensor:
-    """Returns scales and shifts, (2, S, 1, C)."""
-    return torch.stack([*params]).unflatten(0, (2, -1)).unsqueeze(-2)
+def _normed(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Returns normalised tokens, and the factor of each."""
+    C = x.shape[-1]
+    y = x - (x @ x.new_full((C,), 1 / C))[..., None]
+    norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+    factor = norm.square_().div_(C).add_(eps).rsqrt_()
+    return y.mul_(factor), factor
+
+
+def _of_input(grad: Tensor, x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
+    """Returns the gradient of the tokens of a LayerNorm."""
+    args = grad, x, x.shape[-1:], mean, factor, None, None, [True, False, False]
+    return torch.ops.aten.native_layer_norm_backward(*args)[0]

@@ -59,14 +59,14 @@ class SparseMatrix:
 class Product:
     """Multiplies a sparse matrix by a tensor; it is immutable, so copies share it.
 
-    Shapes: (S, K, C) -> (S, R, C).
+    Shapes: (S, K, C) -> (S, R, C); what is added to the product: (S, R or 1, C).
     """
 
     def __init__(self, matrix: "_Matrix", transpose: "_Matrix") -> None:
         self.matrix, self.transpose = matrix, transpose
 
-    def __call__(self, dense: Tensor) -> Tensor:
-        return _SparseProduct.apply(dense, self.matrix, self.transpose)
+    def __call__(self, dense: Tensor, plus: Tensor | None = None) -> Tensor:
+        return _SparseProduct.apply(dense, plus, self.matrix, self.transpose)
 
     def __deepcopy__(self, memo: dict) -> "Product":
         return self  # torch cannot copy a matrix in CSR
@@ -74,22 +74,33 @@ class Product:
 
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: "_Matrix", transpose: "_Matrix") -> Tensor:
+    def forward(
+        ctx: Any, dense: Tensor, plus: Tensor | None, matrix: "_Matrix", transpose: "_Matrix"
+    ) -> Tensor:
         ctx.matrix, ctx.transpose = matrix, transpose
-        return _times(matrix, dense)
+        ctx.plus = None if plus is None else plus.shape
+        return _times(matrix, dense, plus)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        of_plus = grad.sum_to_size(ctx.plus) if ctx.needs_input_grad[1] else None
         if torch.is_grad_enabled():  # for second derivatives
-            return _SparseProduct.apply(grad, ctx.transpose, ctx.matrix), None, None
-        return _times(ctx.transpose, grad), None, None
+            return _SparseProduct.apply(grad, None, ctx.transpose, ctx.matrix), of_plus, None, None
+        return _times(ctx.transpose, grad), of_plus, None, None
 
 
-def _times(matrix: "_Matrix", dense: Tensor) -> Tensor:
+def _times(matrix: "_Matrix", dense: Tensor, plus: Tensor | None = None) -> Tensor:
     if matrix.dtype != dense.dtype:
         wide = torch.promote_types(matrix.dtype, dense.dtype)
-        return _times(matrix.to(wide), dense.to(wide)).to(dense.dtype)
-    return (matrix @ dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
+        return _times(matrix.to(wide), dense.to(wide), plus).to(dense.dtype)
+    S, _, C = dense.shape
+    if isinstance(matrix, _Rows):
+        out = (matrix @ dense.flatten(0, 1)).view(S, -1, C)
+        return out if plus is None else out + plus
+    out = dense.new_empty(S, matrix.shape[0] // S, C)
+    rows = (out.zero_() if plus is None else out.copy_(plus)).flatten(0, 1)
+    torch.addmm(rows, matrix, dense.flatten(0, 1), out=rows)  # matrix @ dense has two more kernels
+    return out
 
 
 class _Rows(NamedTuple):

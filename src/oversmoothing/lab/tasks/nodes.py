@@ -385,6 +385,8 @@ class Update:
     ) -> None:
         self.model, self.optimizer, self.train = model, optimizer, train
         self.y = [graph.y[own] for own in train]
+        self.sizes = [len(own) for own in train]
+        self.rows = torch.cat([own + i * graph.num_nodes for i, own in enumerate(train)])
         self.replayed = Replayed(self._update, model.seeds.generators) if replays else None
 
     def __call__(self, epoch: int) -> Tensor:
@@ -400,8 +402,11 @@ class Update:
         return self.replayed() if replays else self._update()
 
     def _update(self) -> Tensor:
-        each = zip(self.model(), self.train, self.y)
-        losses = torch.stack([F.cross_entropy(logits[own], y) for logits, own, y in each])
+        logits = (
+            self.model().flatten(0, 1).index_select(0, self.rows)
+        )  # one kernel for all networks
+        each = zip(logits.log_softmax(dim=-1).split(self.sizes), self.y)
+        losses = torch.stack([F.nll_loss(own, y) for own, y in each])
         self.optimizer.zero_grad()
         losses.sum().backward()  # networks share no parameter, so each gets its own gradient
         self.optimizer.step()
