@@ -18,7 +18,7 @@ NAMED = plan tune table figure
 RUNNING = $(NAMED) $(TABLES) fig1 fig2 claims cures
 OF_data = DATA
 OF_bench = PUBLISH
-OF_gpu = MINUTES
+OF_gpu = MINUTES PLAN
 OF_torture = N
 options_of = DATA_ROOT PYTHON VENV $(OF_$(1)) $(if $(filter $(1),$(NAMED)),NAME) \
   $(if $(filter $(1),$(RUNNING)),JOBS OVERRIDES $(SWITCHES) $(VALUES))
@@ -161,8 +161,8 @@ bench: setup  ## speed and memory, compared with plain forms and torch-geometric
 	for case in $(CASES); do $(BENCH) $$case $(TO) || exit 1; done
 	$(BENCH) centering $(TO) --tokens 16384 --batch 1 --heads 1
 
-gpu: setup  ## what needs a GPU, most valuable first, for some minutes: make gpu MINUTES=12
-	$(PY) benchmarks/gpu.py --minutes $(or $(MINUTES),12)
+gpu: setup  ## what needs a GPU, most valuable first, for some minutes: make gpu MINUTES=12 PLAN=1
+	$(PY) benchmarks/gpu.py --minutes $(or $(MINUTES),12) $(if $(PLAN),--plan)
 
 torture: setup  ## kills at random moments, a full disk, damaged files: make torture N=1000
 	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'

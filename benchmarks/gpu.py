@@ -1,7 +1,7 @@
 """Uses a GPU for some minutes: runs the queue of gpu.yaml, the most valuable item first.
 
     python benchmarks/gpu.py --minutes 12
-    python benchmarks/gpu.py --list
+    python benchmarks/gpu.py --plan
 
 An item that has ended without an error is not run again. What is not finished when the time is over
 gets an interrupt, as from Ctrl-C, and continues from its last checkpoint the next time. Logs and
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,33 +44,40 @@ def run(item: Item, folder: Path, until: float) -> bool:
         words = [sys.executable if word == "python" else word for word in shlex.split(command)]
         log = (folder / f"{item['name']}-{number}.log").open("ab")
         started.append(
-            subprocess.Popen(words, cwd=HERE.parent, env=env, stdout=log, stderr=subprocess.STDOUT)
+            subprocess.Popen(
+                words,
+                cwd=HERE.parent,
+                env=env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         )
-    while any(p.poll() is None for p in started) and time.monotonic() < until:
-        time.sleep(0.2)
-    late = [p for p in started if p.poll() is None]
-    for process in late:
-        process.send_signal(signal.SIGINT)
-    for process in late:
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    try:
+        while any(p.poll() is None for p in started) and time.monotonic() < until:
+            time.sleep(0.2)
+    finally:
+        late = [p for p in started if p.poll() is None]
+        for process in late:
+            os.killpg(process.pid, signal.SIGINT)  # also its workers, as Ctrl-C does
+        for process in late:
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     return not late and not any(p.returncode for p in started)
 
 
 def work(items: list[Item], folder: Path, minutes: float) -> None:
     """Runs what has not been done yet, as long as there is time."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "done.json"
-    done = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    until = time.monotonic() + 60 * minutes
+    done, until = finished(folder), time.monotonic() + 60 * minutes
     for item in items:
         left = (until - time.monotonic()) / 60
         if done.get(item["name"]) == item["commands"]:
             print(f"{item['name']}: done before", flush=True)
-        elif left < (needs := item.get("at_least", item["minutes"])):
+        elif left < (needs := least(item)):
             print(f"{item['name']}: needs {needs} minutes, {left:.1f} are left", flush=True)
         else:
             began = time.monotonic()
@@ -82,25 +90,49 @@ def work(items: list[Item], folder: Path, minutes: float) -> None:
             )
             if good:
                 done[item["name"]] = item["commands"]
-                path.write_text(json.dumps(done, indent=1), "utf-8")
+                (folder / "done.json").write_text(json.dumps(done, indent=1), "utf-8")
+
+
+def finished(folder: Path) -> dict[str, list[str]]:
+    """Returns the commands of the items that have ended without an error."""
+    path = folder / "done.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def least(item: Item) -> float:
+    """Returns the minutes with which an item may start."""
+    return item.get("at_least", item["minutes"])
+
+
+def plan(items: list[Item], folder: Path, minutes: float) -> Iterator[str]:
+    """Yields a line for every item: what ``work`` would do with it in these minutes."""
+    done, left = finished(folder), minutes
+    for item in items:
+        takes = min(left, item["minutes"])
+        if done.get(item["name"]) == item["commands"]:
+            what = "done before"
+        elif left < least(item):
+            what = f"not in these {minutes:g} minutes"
+        else:
+            what, left = f"gets {takes:g} minutes", left - takes
+        yield f"{item['name']:12} {item['minutes']:5g} min, {what}: {item['why']}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
-    parser.add_argument("--list", action="store_true", help="print the queue and run nothing")
+    parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="only these items")
     parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"))
     args = parser.parse_args()
     items = queue()
     if unknown := set(args.only or ()) - {item["name"] for item in items}:
-        raise InputError(f"--only: no such item {', '.join(sorted(unknown))}; see --list")
+        raise InputError(f"--only: no such item {', '.join(sorted(unknown))}; see --plan")
     if not args.minutes > 0:
         raise InputError(f"--minutes: expected a number above 0, got {args.minutes:g}")
     items = [item for item in items if not args.only or item["name"] in args.only]
-    if args.list:
-        for item in items:
-            print(f"{item['name']:12} {item['minutes']:4g} min  {item['why']}")
+    if args.plan:
+        print(*plan(items, args.folder, args.minutes), sep="\n")
         return
     device("cuda")  # refused in one line where there is none
     work(items, args.folder, args.minutes)

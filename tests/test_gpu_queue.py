@@ -50,10 +50,14 @@ def test_time_is_kept_and_only_unfinished_items_run_again(gpu, tmp_path: Path) -
         {"name": "long", "minutes": 90, "commands": [command(tell)]},
         {"name": "slow", "minutes": 90, "at_least": 0, "commands": [command(saves)]},
     ]
+    items = [{"why": "a test", **item} for item in items]
+    plan = [*gpu.plan(items, tmp_path / "log", 0.07)]
+    assert [" gets " in line for line in plan] == [True, True, False, True]
     began = time.monotonic()
     gpu.work(items, tmp_path / "log", 0.07)
     assert time.monotonic() - began < 30
     assert first.read_text() == "xx" and slow.exists(), "interrupted, not killed"
     assert list(json.loads((tmp_path / "log/done.json").read_text())) == ["first"]
+    assert "done before" in next(gpu.plan(items, tmp_path / "log", 0.07))
     gpu.work(items[:2], tmp_path / "log", 0.1)
     assert first.read_text() == "xx"

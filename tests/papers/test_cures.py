@@ -1,6 +1,7 @@
 """The study of methods by depth: choice on validation nodes, statistics, runs and files."""
 
 import math
+import pickle
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,16 +145,21 @@ def test_recorded_seeds_are_not_run_again(
     assert sorted(cures_cells.run_cell(PLACE, cell, again, elsewhere)) == sorted(found)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failed_cell_does_not_stop_the_others(
-    tiny: cures_cells.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jobs: int, tiny: cures_cells.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_cell(place: Place, *_: object) -> list[Record]:
         if place.method == "none":
             raise InputError("out of memory")
         return [record("", 0, 1.0, 1.0, place)]
 
+    def in_processes(call, items, jobs, died):
+        return ((item, call(item)) for item in pickle.loads(pickle.dumps(items)))
+
     monkeypatch.setattr(cures, "run_cell", run_cell)
-    options = Namespace(jobs=2, overrides=[])
+    monkeypatch.setattr(cures, "in_processes", in_processes)
+    options = Namespace(jobs=jobs, overrides=[])
     assert cures._run_cells(tiny, [*tiny], tmp_path / "cures.csv", options) == 1
     assert [r.place for r in cures_cells.read(tmp_path / "cures.csv")] == [PLACE]
 
@@ -163,7 +169,7 @@ def test_seeds_of_an_earlier_version_do_not_complete_a_cell(
 ) -> None:
     """Its seeds would be merged with new ones, whose random numbers are others."""
     assert cures_cells.today(tiny, of_candidates([70.0, 60.0], [10.0, 99.0], range(2))) == []
-    monkeypatch.setattr(cures_cells, "run_all", lambda configs, jobs: ["started"])
+    monkeypatch.setattr(cures_cells, "run_all", lambda configs: ["started"])
     with pytest.raises(InputError, match="started"):
         cures_cells.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
 

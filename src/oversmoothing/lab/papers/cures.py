@@ -24,7 +24,9 @@ from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.cures_cells import (
     Place,
+    Record,
     Study,
+    by_candidate,
     measure,
     read,
     run_cell,
@@ -34,6 +36,8 @@ from oversmoothing.lab.papers.cures_cells import (
     write,
 )  # fmt: skip
 from oversmoothing.lab.papers.cures_page import asked, write_all
+from oversmoothing.lab.processes import DIED, in_processes
+from oversmoothing.lab.report.tables import Cell
 
 
 def main(argv: list[str]) -> int:
@@ -59,20 +63,35 @@ def main(argv: list[str]) -> int:
 
 
 def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Namespace) -> int:
-    """Runs cells and writes the CSV after each; returns how many failed."""
-    failed = 0
-    for number, place in enumerate(missing, start=1):
-        records = read(path)
-        own = [record for record in records if record.place == place]
-        try:
-            found = run_cell(place, whole[place], own, options.overrides, options.jobs)
-        except InputError as error:
-            complain(*error.lines)
+    """Runs cells, several side by side, and writes the CSV after each; returns how many failed."""
+    failed, known, jobs = 0, by_candidate(read(path)), options.jobs
+    work = [
+        (place, whole[place], sum(known.get(place, {}).values(), []), options.overrides)
+        for place in missing
+    ]
+    each = (
+        in_processes(_attempt, work, jobs, _died) if jobs > 1 else ((w, _attempt(w)) for w in work)
+    )
+    for number, ((place, *_), found) in enumerate(each, start=1):
+        if found is None:
             failed += 1
             continue
-        write(path, {*records} - {*own} | {*found})
+        write(path, [*(record for record in read(path) if record.place != place), *found])
         print(f"cell {number} of {len(missing)}: {', '.join(map(str, place))}", flush=True)
     return failed
+
+
+def _attempt(work: tuple[Place, Cell, list[Record], list[str]]) -> list[Record] | None:
+    """Runs a cell and returns its records; prints the error if it fails, and returns None."""
+    try:
+        return run_cell(*work)
+    except InputError as error:
+        complain(*error.lines)
+        return None
+
+
+def _died(work: tuple[Place, Cell, list[Record], list[str]]) -> None:
+    complain(f"{', '.join(map(str, work[0]))}: {DIED}")
 
 
 def arguments(argv: list[str]) -> Namespace:
@@ -88,6 +107,6 @@ def arguments(argv: list[str]) -> Namespace:
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
     parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
-    parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
+    parser.add_argument("--jobs", type=whole(), default=1, help="cells side by side")
     parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
     return parser.parse_args(argv)

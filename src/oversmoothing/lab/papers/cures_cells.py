@@ -168,7 +168,7 @@ def measure(whole: Study, records: Iterable[Record]) -> Found:
 
 
 def run_cell(
-    place: Place, cell: Cell, known: Sequence[Record], extra: Sequence[str], jobs: int = 1
+    place: Place, cell: Cell, known: Sequence[Record], extra: Sequence[str]
 ) -> list[Record]:
     """Runs all candidates with the tuning seeds and the chosen one with all; returns the records.
 
@@ -176,16 +176,15 @@ def run_cell(
         known: records of the cell; their seeds are not run again. Records of other runs, such as
             those of an earlier version, are ignored.
         extra: overrides that say how to compute, such as ``device=cpu``.
-        jobs: number of candidates side by side.
 
     Raises:
         Problems: runs failed; the error of each is printed before.
     """
     records = today({place: cell}, known)
     every = [" ".join(words) for words in cell.candidates]
-    records += _run(place, cell, every, cell.about.tuning_seeds, records, extra, jobs)
+    records += _run(place, cell, every, cell.about.tuning_seeds, records, extra)
     best = choose(cell, by_candidate(records)[place])
-    return records + _run(place, cell, [" ".join(best)], seeds_of(cell), records, extra, jobs)
+    return records + _run(place, cell, [" ".join(best)], seeds_of(cell), records, extra)
 
 
 def today(whole: Study, known: Sequence[Record]) -> list[Record]:
@@ -202,7 +201,6 @@ def _run(
     seeds: Sequence[int],
     known: Sequence[Record],
     extra: Sequence[str],
-    jobs: int,
 ) -> list[Record]:
     """Runs candidates with the seeds that have no record, and returns their records."""
     have = {(record.candidate, record.seed) for record in known}
@@ -211,7 +209,7 @@ def _run(
         if missing := [seed for seed in seeds if (name, seed) not in have]:
             configs[name] = config_of(cell, name.split(), extra)
             configs[name].seeds = missing
-    if failed := run_all([*configs.values()], jobs):
+    if failed := run_all([*configs.values()]):
         raise Problems([f"{', '.join(map(str, place))}: {line}" for line in failed])
     return [
         Record(

@@ -383,7 +383,7 @@ class Update:
         train: Sequence[Tensor],
         replays: bool = False,
     ) -> None:
-        self.model, self.optimizer, self.train = model, optimizer, train
+        self.model, self.optimizer = model, optimizer
         self.y = [graph.y[own] for own in train]
         self.sizes = [len(own) for own in train]
         self.rows = torch.cat([own + i * graph.num_nodes for i, own in enumerate(train)])
