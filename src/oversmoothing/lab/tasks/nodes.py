@@ -402,9 +402,7 @@ class Update:
         return self.replayed() if replays else self._update()
 
     def _update(self) -> Tensor:
-        logits = (
-            self.model().flatten(0, 1).index_select(0, self.rows)
-        )  # one kernel for all networks
+        logits = self.model().flatten(0, 1).index_select(0, self.rows)  # of all networks at once
         each = zip(logits.log_softmax(dim=-1).split(self.sizes), self.y)
         losses = torch.stack([F.nll_loss(own, y) for own, y in each])
         self.optimizer.zero_grad()
