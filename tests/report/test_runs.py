@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import statistics
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -60,12 +61,13 @@ def test_its_command_is_of_that_run(runs: list[Run]) -> None:
 
 
 def test_the_page_needs_no_network_and_holds_the_rows(tmp_path: Path, runs: list[Run]) -> None:
-    write_runs(tmp_path / "runs.html", RESULTS)
+    write_runs(tmp_path / "runs.html", RESULTS, ("index.html", "Documentation"))
     text = (tmp_path / "runs.html").read_text("utf-8")
     rows = json.loads(re.search(r"^const RUNS = (.*);$", text, re.M)[1])
     assert [row["id"] for row in rows] == [run.id for run in runs]
     assert not re.search(r"https?://|src=|@import", re.sub(r"^const RUNS.*$", "", text, flags=re.M))
     assert len(text.encode()) < 1_500_000
+    assert '<a href="index.html">Documentation</a>' in text
 
 
 def test_methods_have_one_name_and_candidates_are_marked(runs: list[Run]) -> None:
@@ -76,6 +78,22 @@ def test_methods_have_one_name_and_candidates_are_marked(runs: list[Run]) -> Non
         assert bool(skips & {*run.command.split()}) == ("residual" in run.method.split("+"))
         assert run.tables and not (run.candidate and "cures" not in run.tables[0])
     assert Counter(run.n for run in runs if run.candidate).keys() == {2}  # the seeds of the search
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_a_browser_filters_sorts_and_counts_hidden_candidates(
+    tmp_path: Path, runs: list[Run]
+) -> None:
+    write_runs(page := tmp_path / "runs.html", RESULTS, ("index.html", "Documentation"))
+    of_table = [run for run in runs if "cures" in run.tables and run.data == "cora"]
+    expected = sorted((run.mean for run in of_table if not run.candidate), reverse=True)
+    browser = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    address = f"file://{page}#table=cures&data=cora&sort=mean&down=true"
+    made = subprocess.run([*browser, address], capture_output=True, text=True, timeout=120).stdout
+    shown = re.findall(r'data-name="mean"[^>]*>([\d.]+)<', made)
+    assert shown == [f"{mean:.2f}" for mean in expected]
+    total, hidden = sum(not run.candidate for run in runs), len(of_table) - len(expected)
+    assert f"{len(expected)} of {total} runs, without {hidden} candidates" in made
 
 
 def test_another_study_has_its_metric_and_commands(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ COMPARED = (
     "Difference of two rows over the same seeds: mean [95 % confidence interval], p of a "
     "paired t-test (two-sided, not corrected for the number of comparisons)."
 )
+PARTIAL = "partial (not all seeds were run)"
 FIELDS: dict[str, Callable[[Entry], object]] = {
     "table": lambda e: e.cell.table,
     "block": lambda e: e.cell.block,
@@ -202,10 +203,11 @@ def legend(entries: Sequence[Entry]) -> str:
 
 
 def counts(entries: Sequence[Entry]) -> str:
-    """``17 of 100 cells within, 3 off, 80 missing.``"""
+    """``17 of 100 cells within, 3 off, 2 partial, 78 missing.``"""
     first = Verdict.MEASURED if entries[0].cell.about.ours else Verdict.WITHIN
-    numbers = Counter(entry.verdict for entry in entries)
-    rest = [f"{numbers[kind]} {kind}" for kind in Verdict if numbers[kind] and kind is not first]
+    numbers = Counter(PARTIAL if entry.partial else entry.verdict for entry in entries)
+    kinds = [kind for kind in (*Verdict, PARTIAL) if numbers[kind] and kind is not first]
+    rest = [f"{numbers[kind]} {kind}" for kind in kinds]
     cells = "cell" if len(entries) == 1 else "cells"
     return f"{', '.join([f'{numbers[first]} of {len(entries)} {cells} {first}', *rest])}."
 

@@ -45,7 +45,7 @@ from oversmoothing.lab.report.results import (
     write_records,
 )
 from oversmoothing.lab.report.tables import Cell, load, select
-from oversmoothing.lab.report.verdict import judge
+from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.identity import run_id
 
 EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
@@ -93,13 +93,17 @@ def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespa
     entries = judge([p.pair for p in planned])
     paths = [options.target / name, *publish(entries, options.target, options.pdf)]
     if shown:
-        pairs = zip(entries, planned)
-        print(markdown([replace(e, so_far=p.so_far) for e, p in pairs if e.cell in shown]))
+        beside = zip(entries, planned)
+        print(markdown([_with_seeds(e, p) for e, p in beside if e.cell in shown]))
         paths += [write_latex(entries, options.out)] if options.latex else []
     for p in planned:
         if (not shown or p.cell in shown) and (line := p.beside(records)):
             print(line)
     return paths
+
+
+def _with_seeds(entry: Entry, p: Planned) -> Entry:
+    return replace(entry, so_far=p.so_far, seeds=len(p.config.seeds)) if p.config else entry
 
 
 def again(p: Planned, options: argparse.Namespace) -> bool:

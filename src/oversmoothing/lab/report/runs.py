@@ -64,11 +64,17 @@ class Run:
     candidate: bool = False
 
 
-def write_runs(path: Path, results: Path) -> None:
-    """Writes the page of the records in a folder of results."""
+def write_runs(path: Path, results: Path, home: tuple[str, str]) -> None:
+    """Writes the page of the records in a folder of results.
+
+    Args:
+        home: address and title of the page beside it that it links to.
+    """
     rows = [asdict(run) for run in recorded_runs(results)]
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     page = resources.files("oversmoothing.lab.report").joinpath(TEMPLATE).read_text("utf-8")
+    address, title = home
+    page = page.replace("HOME_TITLE", title).replace("HOME", address)
     write_text(path, page.replace("/*ROWS*/[]", text))
 
 

@@ -57,11 +57,11 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
-    parser.add_argument("--runs", type=Path, help="write only the page of all runs, to this file")
+    parser.add_argument("--runs", type=Path, help="write only the page of all runs, to this file of the site")
     parser.add_argument("--results", type=Path, default=None, help="folder of all results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
     if options.runs:
-        write_runs(options.runs, results)
+        write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0
     with writing(page, "--page"):
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def main() -> int:
     overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
     write_page(page, "Oversmoothing: published and measured", sections, overview)
-    write_runs(page.with_name("runs.html"), results)
+    write_runs(page.with_name("runs.html"), results, (page.name, "Tables, figures and claims"))
     print(page.resolve().as_uri())
     return 0
 

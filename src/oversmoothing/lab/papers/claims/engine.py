@@ -34,6 +34,7 @@ from oversmoothing.lab.papers.claims.rules import (
 )
 from oversmoothing.lab.report.verdict import Comparison, Measured, compare
 
+OTHERS = "Claims of other papers"  # in place of a paper: claims of papers that have no page here
 OWN = "Our questions"  # in place of a paper: a question that no paper's claim answers
 SMALL = "small runs"
 
@@ -151,7 +152,7 @@ class Claim(Strict):
     """A statement of a paper, and how it is judged: by one of the last five.
 
     Args:
-        paper: its short name, or ``OWN`` for a statement of ours.
+        paper: its short name, ``OTHERS``, or ``OWN`` for a statement of ours.
         name: unique over all papers.
         place: position in the paper.
         statement: the claim in our words.

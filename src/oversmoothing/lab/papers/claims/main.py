@@ -19,7 +19,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.script import records_of
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.claims import engine
-from oversmoothing.lab.papers.claims.engine import OWN, SMALL, Claim
+from oversmoothing.lab.papers.claims.engine import OTHERS, OWN, SMALL, Claim
 from oversmoothing.lab.papers.claims.evidence import Evidence
 from oversmoothing.lab.papers.claims.rules import Verdict
 from oversmoothing.lab.report.claims import full, read_claims
@@ -34,7 +34,10 @@ HEAD = """# What the papers claim
 
 Written by `make claims`. [What the verdicts mean](../docs/guides/reproduce.md#claims).
 """
-QUESTIONS = "These statements are not from the papers, which leave these questions open.\n"
+NOTES = {
+    OTHERS: "Single claims of papers that are not reproduced here as a whole.\n",
+    OWN: "These statements are not from the papers, which leave these questions open.\n",
+}
 
 
 def main(argv: list[str]) -> int:
@@ -113,9 +116,8 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
     """
     parts = [HEAD, counts(entries)]
     for paper in dict.fromkeys(entry["paper"] for entry in entries):
-        note = [QUESTIONS] if paper == OWN else []
         of_paper = [entry for entry in entries if entry["paper"] == paper]
-        parts += [f"\n## {paper}\n", *note, full(of_paper).rstrip()]
+        parts += [f"\n## {paper}\n", *filter(None, [NOTES.get(paper)]), full(of_paper).rstrip()]
     paths = [results / "claims.json", results / "claims.md"]
     write_text(paths[0], json.dumps(list(entries), indent=1, ensure_ascii=False) + "\n")
     write_text(paths[1], "\n".join(parts) + "\n")
@@ -123,20 +125,18 @@ def publish(entries: Sequence[Entry], results: Path) -> list[Path]:
 
 
 def counts(entries: Sequence[Entry]) -> str:
-    """Returns a table of the number of claims by paper and verdict; our questions come last."""
-    papers = list(dict.fromkeys(entry["paper"] for entry in entries if entry["paper"] != OWN))
-    of_papers = [entry for entry in entries if entry["paper"] != OWN]
-    groups = {paper: [e for e in entries if e["paper"] == paper] for paper in papers}
-    groups |= {
-        "all papers": of_papers,
-        f"of these, by {SMALL}": [e for e in of_papers if e["scale"]],
-    }
-    groups |= {OWN: [entry for entry in entries if entry["paper"] == OWN]}
+    """Returns a table of the number of claims by paper and verdict, with a sum of the papers."""
+    groups: dict[str, list[Entry]] = {}
+    for one in entries:
+        groups.setdefault(one["paper"], []).append(one)
+    apart = {name: groups.pop(name) for name in NOTES if name in groups}
+    summed = [one for group in groups.values() for one in group]
+    small = [one for one in summed if one["scale"]]
+    groups |= {"the papers above": summed, f"of these, by {SMALL}": small, **apart}
     rows = []
     for name, group in groups.items():
         numbers = Counter(entry["verdict"] for entry in group)
-        if group or name != OWN:
-            rows.append([name, *(str(numbers[verdict]) for verdict in Verdict)])
+        rows.append([name, *(str(numbers[verdict]) for verdict in Verdict)])
     head = [verdict.removeprefix("holds ") for verdict in Verdict]  # short, for phones
     return table(["paper", *head], rows)
 
