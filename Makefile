@@ -76,7 +76,7 @@ help:  ## list the targets
 	@echo "  RUN=outputs/...            the trained run that a figure shows"
 	@echo "  PUBLISH=1                  write into results/ and the pages instead of outputs/"
 	@echo "  REPLACE=1                  replace recorded seeds of these cells by those in outputs/"
-	@echo "  LATEX=1, PDF=1             write a table as LaTeX, figures as PDF, too"
+	@echo "  LATEX=1, PDF=1             also write a table as LaTeX, figures as PDF"
 
 setup: $(VENV)/.installed  ## make .venv and install the pinned packages
 

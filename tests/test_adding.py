@@ -20,7 +20,6 @@ RANK += ["backbone.num_tokens=8", "backbone.dim=8", "task.gammas=null", "seeds=[
 @pytest.mark.parametrize(
     ("title", "fast", "runs", "name"),
     [
-        ("Adding parts", FAST, 1, "nodes-csbm-mean_shift"),
         ("Adding an aggregator", FAST, 9, "nodes-csbm-mean_shift"),
         ("Adding a task", FAST, 1, "smoothing-csbm-centered"),
         ("Adding a backbone", FAST, 4, "nodes-csbm"),

@@ -16,13 +16,13 @@ Measures oversmoothing in deep networks, and trains networks with methods agains
 COMMANDS = {  # name -> module with the function main, and what it does
     "diagnose": ("launch.diagnose", "measure a model of timm, transformers or a run"),
     "train": ("train", "train and measure; the same as python train.py"),
-    "table": ("report.run_table", "run the missing cells of a table, and write it"),
+    "table": ("report.run_table", "run what a table lacks, and print it"),
     "figure": ("figure", "draw a figure, or compute another result"),
     "tune": ("report.tune", "search settings by validation accuracy"),
     "predict": ("launch.predict", "draw the predictions of a trained network"),
     "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
     "data": ("data.get", "download and verify raw data; convert labels"),
-    "report": ("report.write_report", "write one page of all results"),
+    "report": ("report.write_report", "write the pages of all results and of all runs"),
 }
 
 

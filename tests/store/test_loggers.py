@@ -72,7 +72,8 @@ def test_each_seed_gets_its_scalars_and_nothing_is_lost() -> None:
 
 
 def test_a_seed_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
-    asked = config(tmp_path, "logger=wandb", "aggregator=centered", "task.layer_metrics=true")
+    words = ["logger=wandb", "logger.entity=team", "aggregator=centered"]
+    asked = config(tmp_path, *words, "task.layer_metrics=true")
     execute(asked)
     for seed in (0, 3):
         found = [*records(run_folder(asked), seed)]
@@ -87,7 +88,8 @@ def test_a_seed_logs_offline_what_its_file_holds(tmp_path: Path) -> None:
         summary = [i.key for r in found if r.HasField("summary") for i in r.summary.update]
         assert {"result/test_accuracy", "result/train_loss"} <= {*summary}
         (run,) = [r.run for r in found if r.HasField("run")]
-        assert (run.run_id, run.project) == (f"{run_id(asked)}-seed{seed}", "oversmoothing")
+        named = (run.run_id, run.project, run.entity)
+        assert named == (f"{run_id(asked)}-seed{seed}", "oversmoothing", "team")
         assert run.run_group == run_folder(asked).name
         assert {*run.tags} == {"nodes", "csbm", "centered", "2 layers"}
         axes = [r.metric for r in found if r.HasField("metric")]

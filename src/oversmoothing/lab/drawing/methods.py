@@ -12,7 +12,7 @@ METHODS = {
     "none": ("#000000", "o", r"none|no method|vanilla|plain|^without|γ = 0(?![.\d])|^trained$"),
     "centered": ("#0072B2", "v", r"centered|γ = "),
     "GCNII": ("#D55E00", "X", r"GCNII|initial"),
-    "residual": ("#CC79A7", "P", r"residual"),
+    "residual": ("#CC79A7", "P", r"(?<!value_)residual"),
     "JKNet": ("#8C564B", "<", r"JKNet|jumping"),
     "ContraNorm": ("#009E73", "^", r"ContraNorm"),
     "PairNorm": ("#56B4E9", "D", r"PairNorm"),

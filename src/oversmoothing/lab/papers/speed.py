@@ -34,7 +34,7 @@ EPOCHS = {  # case graphs, whose networks have a LayerNorm -> methods of the cas
 NO_METHOD = "GCN, none, L = 8"
 LEFT_OUT = ("none", "centered+residual", "centered+GCNII", "LayerNorm+residual")
 OTHER = "#999999"  # colour of methods that are in no other figure
-LONGEST = 130  # per cent; a longer bar is cut
+LONGEST = 130  # per cent; a longer bar is broken
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,20 @@ def _by_epochs(lines: Sequence[dict[str, str]]) -> dict[str, float]:
 def table(found: dict[str, list[Cost]]) -> str:
     """Formats all methods as Markdown: extra time in % on a CPU (smallest to largest), and GPU."""
     rows = [
-        [title, shown(cost.method).replace("+", " + "),
+        [title, _name(cost.method),
          f"{_percent(cost.cpu)} ({_percent(cost.low)} to {_percent(cost.high)})",
          "not measured" if cost.gpu is None else _percent(cost.gpu)]
         for title, own in found.items()
         for cost in own
     ]  # fmt: skip
     return markdown.table(["network", "method", "CPU, %", "H100, %"], rows)
+
+
+def _name(method: str) -> str:
+    """Returns one spelling for both networks: contranorm of ``osm.apply`` is ContraNorm."""
+    label = shown(method).replace("+", " + ")
+    known = method_of(label) or ""
+    return known if known.lower() == label.lower() else label
 
 
 def _percent(value: float) -> str:
@@ -123,21 +130,24 @@ def draw(found: dict[str, list[Cost]]) -> Figure:
 
 
 def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
-    names = [shown(cost.method).replace("+", " + ") for cost in costs]
+    names = [_name(cost.method) for cost in costs]
     colours = {
         name: styles_of([name])[name]["color"] if method_of(name) else OTHER for name in names
     }
     for place, (name, cost) in enumerate(zip(names, costs)):
         end = min(cost.cpu, LONGEST)
         axis.barh(place, end, color=colours[name], height=0.7)
-        axis.plot((min(cost.low, LONGEST), min(cost.high, LONGEST)), (place, place), color="0.3",
-                  lw=1)  # fmt: skip
+        if cost.cpu > LONGEST:
+            for left in (LONGEST - 24, LONGEST - 18):
+                axis.plot((left, left + 5), (place + 0.5, place - 0.5), color="white", lw=2.5)
+        if cost.low < LONGEST:
+            axis.plot((cost.low, min(cost.high, LONGEST)), (place, place), color="0.3", lw=1)
         right = max(0, min(cost.high, LONGEST), min(cost.gpu or 0, LONGEST))
         text = f"{_percent(cost.cpu)}" + (f" · H100 {_percent(cost.gpu)}" if cost.gpu else "")
         axis.annotate(text, (right, place), (5, 0), textcoords="offset points", fontsize=8,
                       va="center")  # fmt: skip
-        if cost.gpu is not None:
-            axis.plot(min(cost.gpu, LONGEST), place, "D", color="black", ms=4)
+        if cost.gpu is not None and cost.gpu <= LONGEST:
+            axis.plot(cost.gpu, place, "D", color="black", ms=4)
     axis.set_yticks(range(len(names)), names)
     axis.set(xlim=(-15, LONGEST * 1.7))
     axis.set_xticks((0, 50, 100))

@@ -57,7 +57,9 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
-    parser.add_argument("--runs", type=Path, help="write only the page of all runs, to this file of the site")
+    parser.add_argument(
+        "--runs", type=Path, help="write only the page of all runs, to this file of the site"
+    )
     parser.add_argument("--results", type=Path, default=None, help="folder of all results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
     if options.runs:

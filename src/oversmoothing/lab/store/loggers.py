@@ -54,6 +54,7 @@ class WandbSink(Logger):
         folder: run folder; W&B's files go to ``<folder>/wandb``.
         config: composed config, shown in W&B.
         project: W&B project.
+        entity: user or team that the project belongs to; None: W&B's default.
         mode: ``offline`` writes files for ``wandb sync``; ``online`` sends at once.
 
     Raises:
@@ -65,9 +66,11 @@ class WandbSink(Logger):
         folder: Path,
         config: DictConfig,
         project: str = "oversmoothing",
+        entity: str | None = None,
         mode: Literal["offline", "online"] = "offline",
     ) -> None:
-        self.folder, self.config, self.project, self.mode = folder, config, project, mode
+        self.folder, self.config, self.mode = folder, config, mode
+        self.project, self.entity = project, entity
         self.runs: dict[int, Any] = {}
         self.axes: dict[int, str] = {}
         self.failed = False
@@ -83,6 +86,7 @@ class WandbSink(Logger):
         try:
             run = wandb.init(
                 project=self.project,
+                entity=self.entity,
                 mode=self.mode,
                 id=f"{run_id(self.config)}-seed{seed}",
                 name=f"{self.folder.name} seed {seed}",
