@@ -1,6 +1,8 @@
 """Sphinx builds the site from the pages that docs/sources.py collects: `make docs`."""
 
 import re
+import tomllib
+from pathlib import Path
 
 from docutils.nodes import Element, SkipNode
 from docutils.utils.math import MathError
@@ -15,6 +17,10 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 myst_enable_extensions = ["dollarmath", "attrs_inline"]
 myst_heading_anchors = 4  # links to headings are written as on GitHub
 html_theme = "furo"
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+if repository := PROJECT.get("urls", {}).get("Repository"):  # then pages have a link to edit them
+    html_theme_options = {"source_repository": repository, "source_branch": "main"}
+    html_theme_options["source_directory"] = "docs/"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False

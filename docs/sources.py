@@ -8,6 +8,7 @@ folders become pages. The menu is made of the lists of links in docs/index.md.
 import os
 import re
 import sys
+import tomllib
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +53,18 @@ def page(source: Path) -> tuple[str, list[Path]]:
 
     text = LINK.sub(moved, _text(source))
     text = re.sub(r'<a id="(\w+)"></a>', r"[]{#\1}", text)
-    return (text + menu(text) if source == DOCS / "index.md" else text), targets
+    return (text + colab() + menu(text) if source == DOCS / "index.md" else text), targets
+
+
+def colab() -> str:
+    """A badge that opens the notebook, if pyproject.toml names a repository of GitHub."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    repository = project.get("urls", {}).get("Repository", "").removesuffix(".git")
+    if "github.com/" not in repository:
+        return ""
+    site = "https://colab.research.google.com"
+    notebook = f"github/{repository.split('github.com/')[1]}/blob/main/examples/tour.ipynb"
+    return f"\n[![Open in Colab]({site}/assets/colab-badge.svg)]({site}/{notebook})\n"
 
 
 def uri(path: Path) -> str:

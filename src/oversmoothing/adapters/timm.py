@@ -142,9 +142,9 @@ def _channels(name: str, block: nn.Module) -> int:
     missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
     if missing:
         raise InputError(
-            f"model: aggregators act in blocks with {', '.join(PARTS)}, and {name} "
-            f"({type(block).__name__}) has no {missing[0]}; give where= as a pattern of module "
-            "names whose outputs are tokens (B, N, C)"
+            f"model: {name} ({type(block).__name__}) has no {missing[0]}, and methods need a block "
+            f"with {', '.join(PARTS)}; or give where= as a pattern of module names whose outputs "
+            f"are tokens (B, N, C), such as where='{name.rpartition('.')[0]}.*'"
         )
     return block.attn.proj.out_features
 

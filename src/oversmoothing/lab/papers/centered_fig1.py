@@ -55,7 +55,8 @@ def main(argv: list[str]) -> int:
     chosen = configs([EXPERIMENT, *overrides])
     if options.folder is None and options.target == RESULTS and other_runs(overrides):
         raise InputError(
-            "--publish: these overrides make another figure than the paper's; name a --folder"
+            "--publish: with these overrides, which draw another figure than the paper's, "
+            "name a --folder for it"
         )
     folder = options.folder or options.target / "fig1"
     if options.draw:

@@ -66,7 +66,8 @@ def main(argv: list[str]) -> int:
     options = _options(own)
     if options.target == RESULTS and other_runs(words):
         raise InputError(
-            "--publish: these overrides make another figure than the paper's; leave it out"
+            "--publish: leave it out with these overrides, "
+            "which draw another figure than the paper's"
         )
     with writing(options.target):  # before hours of work
         (options.target / "figures").mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a run.
+    """What a task needs to run.
 
     Args:
         parts: the same as for ``Task.network``.
