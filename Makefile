@@ -85,8 +85,11 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch, torch-geometric, transformers and what they need into $(VENV):"
 	@echo "about 7 GB with torch's CUDA libraries; 6 minutes on a fast network; large files are named:"
-	@{ $(PIP) -e '.[repro,dev]' 2>/dev/null && touch $@; } | awk '/^ *Downloading .* [MG]B/ \
-	  {print " ", $$2, $$3, $$4; fflush()} /^Installing collected/ {print "  unpacking …"; fflush()}'
+	@{ $(PIP) -e '.[repro,dev]' 2>/dev/null && touch $@; } | awk ' \
+	  /^ *Downloading .* [MG]B/ {print " ", $$2, $$3, $$4; fflush()} \
+	  /^ *Using cached .* [MG]B/ {print " ", $$3, $$4, $$5, "from the cache"; fflush()} \
+	  /^Installing collected/ {print "  unpacking, which takes minutes …"; fflush()} \
+	  /^Successfully installed/ {print "  installed"; fflush()}'
 	@test -f $@ || { $(INSTALL) -e '.[train,dev]' && \
 	  for extra in text digits metis search; do \
 	    $(INSTALL) -e ".[$$extra]" >/dev/null 2>&1 \

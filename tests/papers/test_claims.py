@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -408,5 +409,5 @@ def test_all_is_written(tmp_path: Path) -> None:
     apart = {name: sum(claim.paper == name for claim in claims()) for name in (OTHERS, OWN)}
     assert f"| the papers above | 0 | {len(BY_NAME) - sum(apart.values())} | 0 | 0 | 0 |" in text
     for name, number in apart.items():
-        assert f"| {name} | 0 | {number} | 0 | 0 | 0 |" in text
+        assert re.search(rf"\| \[{name}\]\(#\S+\) \| 0 \| {number} \| 0 \| 0 \| 0 \|", text)
     assert [e["name"] for e in json.loads(paths[0].read_text("utf-8"))] == [*BY_NAME]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from oversmoothing.diagnosis.report import Report
 
-IN_A_ROW = 3  # panels
+IN_A_ROW = 2  # panels, to be read on a phone
 SHARES = ("cosine", "mean_share", "attention_similarity", "sample_cosine")  # shown from 0 to 1
 MARKED = 24  # largest number of layers that are drawn with markers
 CURVES = Path(__file__).with_name("curves.csv")  # of examples/real_models.py --curves

@@ -132,11 +132,12 @@ def counts(entries: Sequence[Entry]) -> str:
     apart = {name: groups.pop(name) for name in NOTES if name in groups}
     summed = [one for group in groups.values() for one in group]
     small = [one for one in summed if one["scale"]]
-    groups |= {"the papers above": summed, f"of these, by {SMALL}": small, **apart}
+    sums = {"the papers above": summed, f"of these, by {SMALL}": small}
     rows = []
-    for name, group in groups.items():
+    for name, group in (groups | sums | apart).items():
         numbers = Counter(entry["verdict"] for entry in group)
-        rows.append([name, *(str(numbers[verdict]) for verdict in Verdict)])
+        link = name if name in sums else f"[{name}](#{name.lower().replace(' ', '-')})"
+        rows.append([link, *(str(numbers[verdict]) for verdict in Verdict)])
     head = [verdict.removeprefix("holds ") for verdict in Verdict]  # short, for phones
     return table(["paper", *head], rows)
 
