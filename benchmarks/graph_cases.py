@@ -44,12 +44,14 @@ METHODS = {
     "contranorm": ["aggregator=contranorm"],
     "centered": ["aggregator=centered"],
 }
-NORMS = {  # method -> aggregator
-    "BatchNorm": "batchnorm",
-    "GraphNorm": "graphnorm",
-    "MeanNorm": "meannorm",
-    "NodeNorm": "nodenorm",
-    "DGN": "diffgroupnorm",
+OTHERS = {  # methods that the study does not have -> overrides
+    "BatchNorm": "aggregator=batchnorm",
+    "GraphNorm": "aggregator=graphnorm",
+    "MeanNorm": "aggregator=meannorm",
+    "NodeNorm": "aggregator=nodenorm",
+    "DGN": "aggregator=diffgroupnorm",
+    "DropNode": "backbone.drop_node=0.3",
+    "DropMessage": "backbone.drop_message=0.3",
 }
 ROOT = Path(os.environ.get("DATA_ROOT") or "data")
 DATA = "data=cora" if (ROOT / "graphs/Planetoid/Cora/raw").is_dir() else "data=sbm"
@@ -282,17 +284,17 @@ def cures(
 ) -> Iterator[Comparison]:
     """A training step of all seeds of each method of `make cures`, beside that of no method.
 
-    Norms that are not in this study take the place of no method in its network.
+    Methods that are not in this study take the place of no method in its network.
     """
 
     def make(depth: int, method: str) -> Callable[[], object]:
-        name = BASELINE if method in NORMS else method
+        name = BASELINE if method in OTHERS else method
         cell = study()[Place(graph, network, depth, name)]
         words = [f"experiment={cell.experiment}", *cell.overrides, *cell.candidates[0]]
-        words += [f"aggregator={NORMS[method]}"] if method in NORMS else []
+        words += [OTHERS[method]] if method in OTHERS else []
         return training([*words, f"device={run.place}"], seeds_of(cell)).step
 
-    methods = [*dict.fromkeys(place.method for place in study()), *NORMS]
+    methods = [*dict.fromkeys(place.method for place in study()), *OTHERS]
     for depth in layers:
         makes = {method: partial(make, depth, method) for method in methods}
         baseline = makes.pop(BASELINE)

@@ -157,6 +157,8 @@ def em(
 APPLIED = {  # method -> arguments of osm.apply
     "centered": {"gamma": -0.5},
     "attn_scale": {},
+    "gated_attention": {},
+    "re_attention": {},
     "shaped_attention": {},
     "value_residual": {},
     "neutreno": {},

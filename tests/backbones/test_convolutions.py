@@ -145,6 +145,56 @@ def test_skips_and_jumps_train_every_parameter(conv: str, skip: str, jumping: st
         assert not torch.equal(plain.eval()(), networks(conv, skip=skip, jumping=jumping).eval()())
 
 
+@pytest.mark.parametrize("conv", ["GATConv", "APPNP"])
+def test_a_residual_branch_may_begin_at_zero(conv: str) -> None:
+    """Then all hidden layers are the first; with factors of 1 it is the plain residual sum."""
+    options = {"skip": "residual", "depth": 4}
+    model, plain = networks(conv, branch="rezero", **options), networks(conv, **options)
+    hidden: list[Tensor] = []
+    model.eval()(hidden)
+    assert all(torch.equal(h, hidden[0]) for h in hidden[:-1])
+    for layer in model.nets[0].layers:
+        layer.branch.alpha.data.fill_(1)
+    assert torch.equal(model(), plain.eval()())
+
+
+@every_conv
+def test_initial_weights_are_those_that_are_asked_for(conv: str) -> None:
+    """All products, not vectors of attention or aggregators; the singular values are σ = 2."""
+    aggregators = [Scaled] if offers_inside(conv) else []
+    net = networks(conv, aggregators, init="orthogonal", variance=4.0).nets[0]
+    own = networks(conv, aggregators).nets[0].state_dict()
+    for name, value in net.named_parameters():
+        if "att" in name or "inside" in name:
+            assert torch.equal(value, own[name]), name
+        elif value.dim() > 1:
+            sigma = torch.linalg.svdvals(value.detach())
+            torch.testing.assert_close(sigma, torch.full_like(sigma, 2.0), rtol=0, atol=1e-4)
+        elif name.endswith((".lin.bias", ".conv.bias")):
+            assert not value.any()
+
+
+@pytest.mark.parametrize("kind", ["drop_node", "drop_message"])
+@pytest.mark.parametrize("conv", ["GCNConv", "SAGEConv"])
+def test_dropped_nodes_and_messages_leave_the_mean_of_a_layer(conv: str, kind: str) -> None:
+    x, edges = graph()
+    options = {"conv": conv, "depth": 1, "dropout": 0.0, kind: 0.5}
+    model = Networks([], x.to_sparse_csr(), edges, CLASSES, [0], **options)
+    draws = torch.stack([model()[0].detach() for _ in range(500)])
+    error = draws.std(dim=0) / len(draws) ** 0.5
+    assert ((draws.mean(dim=0) - model.eval()()[0]).abs() <= 5 * error).all() and error.any()
+
+
+@pytest.mark.parametrize("conv", ["GCNConv", "APPNP"])  # APPNP has a linear layer first
+def test_input_features_may_keep_their_entries(conv: str) -> None:
+    model, seen = networks(conv, depth=1, dropout=0.5, drop_input=False), []
+    net = model.nets[0]
+    first = net.dense["first"] if conv == "APPNP" else net.layers[0].conv
+    first.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    model.train()()
+    assert torch.equal(seen[0], graph()[0])
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_hidden_layers_share_aggregators(share: bool) -> None:
     model = networks(aggregators=[osm.LayerNorm], depth=4, share_aggregators=share)

@@ -307,6 +307,23 @@ def test_ones_as_messages_are_the_product() -> None:
             assert torch.allclose(own(v, ones), own(v), atol=1e-6)
 
 
+@pytest.mark.parametrize("residual", [1, 2])
+@pytest.mark.parametrize("branch", ["rezero", "layerscale"])
+def test_branches_begin_small_and_are_plain_with_a_factor_of_1(branch: str, residual: int) -> None:
+    options = {"depth": 5, "residual": residual, "readout": True, "seeds": (0, 1)}
+    model, plain = network(branch=branch, **options).eval(), network(**options).eval()
+    hidden: list[Tensor] = []
+    model(hidden)
+    sums = hidden[::residual]
+    assert all(torch.allclose(h, sums[0], atol=1e-2) for h in sums)
+    if branch == "rezero":
+        assert all(torch.equal(h, sums[0]) for h in sums)
+    assert len(model.branches) == len(sums) - 1
+    for factor in model.branches:
+        factor.data.fill_(1)
+    assert torch.equal(model(), plain())
+
+
 def test_input_features_may_keep_their_entries() -> None:
     model = network("gcn", depth=1, drop_input=False).train()
     assert torch.equal(model(), model.eval()())

@@ -5,19 +5,21 @@
 with Ã of ``sparse.py``. The products compute their own gradients, for speed on a CPU.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import starmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
-from oversmoothing.checks import above, require
-from oversmoothing.lab.backbones.options import Configured, GraphOptions, check_rate
+from oversmoothing.lab.backbones.options import (
+    Configured,
+    GraphOptions,
+    drawn_bias,
+    drawn_weight,
+)
 from oversmoothing.lab.backbones.per_seed import PerSeed, Seeds
 from oversmoothing.lab.backbones.sparse import Adjacency, SparseMatrix
 
@@ -56,16 +58,6 @@ class Engine(Configured):
         seeds: one for each network; seeds its weights and its dropout.
         weights: of the edges, (E,); None if all are 1.
         options: see ``GraphOptions``. A dropout of shape (S, 1, 1) has one rate for each network.
-            ``init``, the initial weights: ``uniform``: U(±1/√c_out), as in ContraNorm's code, which
-            shrinks the features in every layer. The others start with biases of 0. ``glorot``:
-            U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``: N(0, σ²/c_in).
-            ``orthogonal``: σ times orthonormal rows or columns. ``variance``: their σ². At 2, ReLU
-            layers without mixing keep the size of features (He et al., 2015); mixing needs more.
-            With ReLU σ² changes only that size: the phase without oversmoothing at a large σ²
-            (Epping et al., NeurIPS 2024, arXiv:2406.02269) needs an activation such as erf.
-            ``drop_node`` and ``drop_message``: shares of the nodes, and of the entries of the
-            messages of Ã, that every layer drops in training; the rest is scaled up (``DropNode``,
-            ``DropMessage``). ``drop_input``: also dropout of the input features.
 
     Raises:
         InputError: an option out of range, or an aggregator that acts instead of the mixing.
@@ -73,20 +65,7 @@ class Engine(Configured):
     Shapes: ``forward()`` -> logits (S, N, num_classes).
     """
 
-    @dataclass(frozen=True, eq=False)
-    class Options(GraphOptions):
-        init: Literal["uniform", "glorot", "normal", "orthogonal"] = "uniform"
-        variance: float = 2.0
-        drop_node: float = 0.0
-        drop_message: float = 0.0
-        drop_input: bool = True
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require("backbone", **above(0, variance=self.variance))
-            check_rate("drop_node", self.drop_node)
-            check_rate("drop_message", self.drop_message)
-
+    Options = GraphOptions
     uncompiled = ("draw_ahead",)  # generators cannot be compiled
     bias = True  # of the convolutions; linear layers always have one
 
@@ -148,23 +127,10 @@ class Engine(Configured):
         self.distinct = [*made.values()]
 
     def _weight(self, c_in: int, c_out: int) -> Tensor:
-        """Draws initial weights as ``init`` says."""
-        weight, sigma = torch.empty(c_in, c_out), math.sqrt(self.options.variance)
-        match self.options.init:
-            case "normal":
-                return weight.normal_(0, sigma / math.sqrt(c_in))
-            case "orthogonal":
-                return nn.init.orthogonal_(weight, sigma)
-            case "glorot":
-                bound = math.sqrt(6 / (c_in + c_out))
-            case _:
-                bound = 1 / math.sqrt(c_out)
-        return weight.uniform_(-bound, bound)
+        return drawn_weight(self.options.init, self.options.variance, c_in, c_out)
 
     def _bias(self, c_in: int, c_out: int) -> Tensor:
-        """Draws from U(±1/√c_out) if the weights are uniform, else returns zeros."""
-        bound = 1 / math.sqrt(c_out) if self.options.init == "uniform" else 0.0
-        return torch.empty(1, c_out).uniform_(-bound, bound)
+        return drawn_bias(self.options.init, c_out)[None]
 
     def _stacked(self, by_seed: list[list[Tensor]]) -> nn.ParameterList:
         device = self.seeds.device

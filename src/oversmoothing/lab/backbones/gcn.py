@@ -9,11 +9,12 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.engine import Engine, Layers
-from oversmoothing.lab.backbones.options import check_each
+from oversmoothing.lab.backbones.options import BRANCHES, Branch, check_each
 
 
 class Convolutions(Engine):
@@ -51,6 +52,8 @@ class GCN(Convolutions):
     Args:
         residual: length of the residual connections in layers: after every ``residual`` layers, the
             features from ``residual`` layers before are added; 0: none.
+        branch: ``plain``: h + f(h) with the layers f in between. ``rezero``: h + α f(h) with a
+            learned α, from 0; ``layerscale``: an α for each channel, from 1e-4 (``ReZero``).
         linear: add a linear map W' of its input to each convolution.
         readout: a linear layer, which does not count in ``depth``, returns the logits.
         others: see ``Engine``.
@@ -59,6 +62,7 @@ class GCN(Convolutions):
     @dataclass(frozen=True, eq=False)
     class Options(Engine.Options):
         residual: int = 0
+        branch: Branch = "plain"
         linear: bool = False
         readout: bool = False
 
@@ -68,6 +72,11 @@ class GCN(Convolutions):
                 raise InputError(
                     f"backbone.residual: expected 0 (none) or more layers, got {self.residual}"
                 )
+            if self.branch != "plain" and not self.residual:
+                raise InputError(
+                    "backbone.branch: only residual connections have branches; set "
+                    "backbone.residual=1, or leave branch=plain"
+                )
 
     def layers(self, F: int, K: int) -> Layers:
         depth, width, linear = self.options.depth, self.options.hidden, self.options.linear
@@ -75,20 +84,40 @@ class GCN(Convolutions):
             return Layers([*pairwise([F, *[width] * depth])], dense=[(width, K)], linear=linear)
         return Layers([*pairwise([F, *[width] * (depth - 1), K])], linear=linear)
 
+    def _draw(self, aggregators: list[Factory], layers: Layers) -> None:
+        super()._draw(aggregators, layers)
+        if self.options.branch != "plain":
+            start, per_channel = BRANCHES[self.options.branch]
+            shape = (len(self.seeds.seeds), 1, self.options.hidden if per_channel else 1)
+            sums = range(self.options.residual, self._hidden, self.options.residual)
+            self.branches = nn.ParameterList(
+                torch.full(shape, start, device=self.seeds.device) for _ in sums
+            )
+
+    @property
+    def _hidden(self) -> int:
+        """Number of layers that aggregators and ReLU follow."""
+        return self.options.depth - (not self.options.readout)
+
     def forward(self, hidden: list[Tensor] | None = None) -> Tensor:
         """Computes the logits (S, N, num_classes); appends every layer's output to ``hidden``."""
         self.renew()
         h, skipped = None, 0.0
-        depth, residual, readout = self.options.depth, self.options.residual, self.options.readout
-        for layer in range(depth):
+        residual, readout = self.options.residual, self.options.readout
+        for layer in range(self.options.depth):
             h = self.convolve(h, layer)
-            if inner := readout or layer < depth - 1:
+            if inner := layer < self._hidden:
                 h = self.at("after", layer, h)
                 if residual and layer % residual == 0:
-                    h = skipped = h.relu() + skipped
+                    h = skipped = self._scaled(h.relu(), layer) + skipped
             if hidden is not None:
                 hidden.append(h.relu() if inner else h)
         return self.dense[0](self.seeds.dropout(h.relu(), self.rate)) if readout else h
+
+    def _scaled(self, h: Tensor, layer: int) -> Tensor:
+        """Multiplies a branch by its α; the first layer has no features to be added to."""
+        plain = self.options.branch == "plain" or layer == 0
+        return h if plain else self.branches[layer // self.options.residual - 1] * h
 
 
 class JKNet(Convolutions):

@@ -1,5 +1,6 @@
 """Options that several backbones have; a value out of range raises InputError."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
@@ -8,7 +9,7 @@ from typing import ClassVar, Literal, get_args, get_origin
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.checks import at_least, check_choice, require
+from oversmoothing.checks import above, at_least, check_choice, require
 from oversmoothing.errors import InputError
 
 
@@ -43,6 +44,15 @@ class GraphOptions:
         adjacency: ``row``: D⁻¹(A + I), whose rows sum to 1; ``symmetric``: D^-½(A + I)D^-½.
         share_aggregators: one instance of each aggregator for all hidden layers, as in
             ContraNorm's code with its LayerNorm; otherwise one for each layer.
+        init: the initial weights, see ``drawn_weight``.
+        variance: their σ². At 2, ReLU layers without mixing keep the size of features (He et al.,
+            2015); mixing needs more. With ReLU σ² changes only that size: the phase without
+            oversmoothing at a large σ² (Epping et al., NeurIPS 2024, arXiv:2406.02269) needs an
+            activation such as erf.
+        drop_node: share of the nodes that every layer drops in training; the rest is scaled up
+            (``DropNode``).
+        drop_message: the same for entries of the messages (``DropMessage``).
+        drop_input: also dropout of the input features.
 
     Raises:
         InputError: an option out of range.
@@ -54,15 +64,53 @@ class GraphOptions:
     drop_edge: float = 0.0
     adjacency: Literal["row", "symmetric"] = "row"
     share_aggregators: bool = True
+    init: Literal["uniform", "glorot", "normal", "orthogonal"] = "uniform"
+    variance: float = 2.0
+    drop_node: float = 0.0
+    drop_message: float = 0.0
+    drop_input: bool = True
 
     def __post_init__(self) -> None:
         check_positive(depth=self.depth, hidden=self.hidden)
-        check_rate("dropout", self.dropout)
-        check_rate("drop_edge", self.drop_edge)
+        require("backbone", **above(0, variance=self.variance))
+        for key in ("dropout", "drop_edge", "drop_node", "drop_message"):
+            check_rate(key, getattr(self, key))
         for field in fields(self):
             if get_origin(field.type) is Literal:
                 value = getattr(self, field.name)
                 check_choice(f"backbone.{field.name}", value, get_args(field.type))
+
+
+Branch = Literal["plain", "rezero", "layerscale"]
+BRANCHES = {"rezero": (0.0, False), "layerscale": (1e-4, True)}  # first α, one for each channel?
+
+
+def drawn_weight(init: str, variance: float, c_in: int, c_out: int) -> Tensor:
+    """Draws initial weights (c_in, c_out) of a product x W.
+
+    Args:
+        init: ``uniform``: U(±1/√c_out), as in ContraNorm's code, which shrinks the features in
+            every layer. ``glorot``: U(±√(6/(c_in + c_out))), as in torch-geometric. ``normal``:
+            N(0, σ²/c_in). ``orthogonal``: σ times orthonormal rows or columns.
+        variance: σ².
+    """
+    weight, sigma = torch.empty(c_in, c_out), math.sqrt(variance)
+    match init:
+        case "normal":
+            return weight.normal_(0, sigma / math.sqrt(c_in))
+        case "orthogonal":
+            return nn.init.orthogonal_(weight, sigma)
+        case "glorot":
+            bound = math.sqrt(6 / (c_in + c_out))
+        case _:
+            bound = 1 / math.sqrt(c_out)
+    return weight.uniform_(-bound, bound)
+
+
+def drawn_bias(init: str, c_out: int) -> Tensor:
+    """Draws from U(±1/√c_out) if the weights are uniform, else returns zeros, (c_out,)."""
+    bound = 1 / math.sqrt(c_out) if init == "uniform" else 0.0
+    return torch.empty(c_out).uniform_(-bound, bound)
 
 
 def in_bf16_on_cpu(device: torch.device) -> bool:

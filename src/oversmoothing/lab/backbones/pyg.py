@@ -14,17 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.convolutions import MessagesOfConvolution
 from oversmoothing.adapters.pyg import InsidePropagate, mixed_channels
 from oversmoothing.adapters.sites import Chain, Factory, Sites
 from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.aggregators.drop_edge import drop_edges
+from oversmoothing.aggregators.drop_message import DropMessage
+from oversmoothing.aggregators.drop_node import DropNode
+from oversmoothing.aggregators.rezero import ReZero
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.options import Configured
+from oversmoothing.lab.backbones.options import BRANCHES, Configured
 from oversmoothing.lab.backbones.per_seed import Seeds
 from oversmoothing.lab.backbones.pyg_convs import (
     Design,
     as_csr,
     degrees_of,
+    redraw,
     with_loops,
 )
 
@@ -142,6 +147,9 @@ class Network(nn.Module):
         self.jumping = _jumping(design)
         edge_weight = torch.ones(6) if weighted else None
         self._try(torch.zeros(4, in_channels), edge_weight, torch.Size((4, num_classes)))
+        if design.init != "conv":
+            for part in (self.dense, *self.layers):
+                redraw(part, design.init, design.variance)
         if x.is_sparse_csr and not design.reads_in:
             self.layers[0].takes_sparse = takes_sparse(self.layers[0].conv, in_channels)
 
@@ -156,9 +164,15 @@ class Network(nn.Module):
             mixed = mixed_channels(conv, sites.factories["inside"], c_in)
             shares = design.share_aggregators and not logits
             equal = (own for own in self.layers if shares and own.mixed == mixed)
-            layer = Layer(conv, sites, mixed, c_out, design.dropout, logits, next(equal, None))
+            rate = design.dropout if number > 1 or design.reads_in else design.of_input
+            layer = Layer(conv, sites, mixed, c_out, rate, logits, next(equal, None))
             if design.skip == "initial":
                 layer.identity = IdentityMap(c_out, design.alpha, design.lam, number)
+            if design.branch != "plain":
+                layer.branch = ReZero(c_out, *BRANCHES[design.branch])
+            if design.drop_message:
+                MessagesOfConvolution([DropMessage(design.drop_message)]).attach(conv)
+            layer.drop_node = DropNode(design.drop_node)
             self.layers.append(layer)
 
     @torch.no_grad()
@@ -191,7 +205,9 @@ class Network(nn.Module):
         """
         context = self._context(edge_index, x.shape[0])
         edge_index, edge_weight = self._edges(edge_index, edge_weight, x)
-        h = self.dense["first"](self._dropped(x)).relu() if self.design.reads_in else x
+        h = x
+        if self.design.reads_in:
+            h = self.dense["first"](dropped(x, self.design.of_input, self.training)).relu()
         edges = self.design.convolution.arguments(edge_index, edge_weight, h)
         keeps = hidden is not None or self.jumping is not None
         outputs = self._convolve(h, edges, context, keeps)
@@ -200,10 +216,7 @@ class Network(nn.Module):
         if not self.design.reads_out:
             return outputs[-1]
         h = outputs[-1] if self.jumping is None else self.jumping(outputs)
-        return self.dense["last"](self._dropped(h))
-
-    def _dropped(self, x: Tensor) -> Tensor:
-        return dropped(x, self.design.dropout, self.training)
+        return self.dense["last"](dropped(h, self.design.dropout, self.training))
 
     def _convolve(
         self, h: Tensor, edges: dict[str, Tensor], context: Context, keeps: bool
@@ -216,7 +229,8 @@ class Network(nn.Module):
         for position, layer in enumerate(self.layers, int(self.design.reads_in)):
             h = layer(h, edges, initial, context) if outputs else self._first(h, edges, context)
             if interval and not layer.logits and position % interval == 0:
-                h = skipped = h + skipped
+                first = position == 0  # there are no features to be added to
+                h = skipped = h if first else layer.branch(h) + skipped
             outputs = [*outputs, h] if keeps else [h]
         return outputs
 
@@ -234,7 +248,8 @@ class Network(nn.Module):
         Input features need no gradient and often have many channels. Messages would take E × F
         numbers; the product takes N × F.
         """
-        mixes_features = not self.design.reads_in and self.design.convolution.multiplies(layer.conv)
+        plain = not (self.design.reads_in or self.design.drop_message)
+        mixes_features = plain and self.design.convolution.multiplies(layer.conv)
         if not mixes_features or torch.compiler.is_compiling():
             return edges
         return {"edge_index": as_csr(edges["edge_index"], edges.get("edge_weight"), x)}
@@ -274,6 +289,8 @@ class Layer(nn.Module):
 
     Attributes:
         identity: initial residual and identity map after the convolution, or None.
+        branch: scales the output before a residual sum.
+        drop_node: drops nodes of the input.
         takes_sparse: whether the convolution takes sparse features; if not, they are made dense.
     """
 
@@ -290,6 +307,8 @@ class Layer(nn.Module):
         super().__init__()
         self.conv, self.mixed, self.rate, self.logits = conv, mixed, dropout, logits
         self.identity: IdentityMap | None = None
+        self.branch: nn.Module = nn.Identity()
+        self.drop_node = DropNode(0.0)
         self.takes_sparse = False
         if sites.has("inside"):
             heads = getattr(conv, "heads", 1)
@@ -318,13 +337,24 @@ class Layer(nn.Module):
 
         Shapes: h (N, C), initial (N, C) -> (N, C').
         """
-        h = dropped(h, self.rate, self.training)
+        h = self._without_nodes(dropped(h, self.rate, self.training))
         h = h if self.takes_sparse or h.layout == torch.strided else h.to_dense()
         h = self.conv(h, **edges)
         h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
         if self.identity is not None:
             h = self.identity(h, initial)
         return h if self.logits else self.after(h, context).relu()
+
+    def _without_nodes(self, x: Tensor) -> Tensor:
+        """Drops nodes in training; sparse features (CSR) keep their pattern."""
+        if not (self.training and self.drop_node.rate):
+            return x
+        kept = self.drop_node(x.new_ones(len(x), 1, layout=torch.strided))
+        if x.layout == torch.strided:
+            return x * kept
+        values = x.values() * kept[:, 0].repeat_interleave(x.crow_indices().diff())
+        pattern = (x.crow_indices(), x.col_indices())
+        return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
 
 
 class IdentityMap(nn.Module):

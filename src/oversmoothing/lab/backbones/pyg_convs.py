@@ -14,10 +14,21 @@ from torch import Tensor, nn
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
-from oversmoothing.lab.backbones.options import GraphOptions, check_positive
+from oversmoothing.lab.backbones.options import (
+    Branch,
+    GraphOptions,
+    check_positive,
+    drawn_bias,
+    drawn_weight,
+)
 from oversmoothing.lab.backbones.sparse import normalised
 
-OF_SKIP = {"interval": ("residual", 1), "alpha": ("initial", 0.1), "lam": ("initial", 0.5)}
+OF_SKIP = {
+    "interval": ("residual", 1),
+    "branch": ("residual", "plain"),
+    "alpha": ("initial", 0.1),
+    "lam": ("initial", 0.5),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +44,13 @@ class Design(GraphOptions):
         options: of the convolution.
         skip: ``residual``: h + layer(h). ``initial``: GCNII's initial residual and identity map.
         interval: for ``residual``: layers between two sums, as ``residual`` of ``backbone=gcn``.
+        branch: for ``residual``: as ``branch`` of ``backbone=gcn``.
         alpha: for ``initial`` and GCN2Conv: weight α of the initial features.
         lam: for ``initial`` and GCN2Conv: λ of the identity map, whose weight in layer l is
             log(λ/l + 1); 0: no identity map.
         jumping: how the outputs of all layers are combined for the readout (Xu et al., ICML 2018).
+        init: ``conv``: as the convolution draws its weights; the others draw all of its products
+            and biases, and the linear layers, as in ``GraphOptions``, but no vectors of attention.
         others: see ``GraphOptions``.
 
     Raises:
@@ -49,9 +63,11 @@ class Design(GraphOptions):
     options: dict[str, Any] | None = None
     skip: Literal["none", "residual", "initial"] = "none"
     interval: int = 1
+    branch: Branch = "plain"
     alpha: float = 0.1
     lam: float = 0.5
     jumping: Literal["none", "cat", "max", "lstm"] = "none"
+    init: Literal["conv", "uniform", "glorot", "normal", "orthogonal"] = "conv"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +85,8 @@ class Design(GraphOptions):
     def _require_readers(self) -> None:
         """Refuses values other than the default for options that have no effect."""
         initial = self.skip == "initial" or self.convolution.initial
-        read = {"interval": self.skip == "residual", "alpha": initial, "lam": initial}
+        summed = self.skip == "residual"
+        read = {"interval": summed, "branch": summed, "alpha": initial, "lam": initial}
         for key, (skip, default) in OF_SKIP.items():
             if not read[key] and getattr(self, key) != default:
                 raise InputError(
@@ -92,6 +109,11 @@ class Design(GraphOptions):
         off = {"normalize": False, "add_self_loops": False}
         own = {key: value for key, value in off.items() if key in found.own}
         return Convolution(self.conv, options | own)
+
+    @property
+    def of_input(self) -> float:
+        """The rate of dropout of the input features."""
+        return self.dropout if self.drop_input else 0.0
 
     @property
     def reads_in(self) -> bool:
@@ -293,6 +315,25 @@ class Convolution:
         if missing:
             key = f"backbone.options.{missing[0]}"
             raise InputError(f"{key}: {self.name} needs it; add +{key}=…")
+
+
+PLACED = ("conv.inside", "conv.messages", "after", "branch")  # aggregators in a layer
+
+
+@torch.no_grad()
+def redraw(part: nn.Module, init: str, variance: float) -> None:
+    """Draws the weights of all products and their biases anew, but not those of aggregators."""
+    linear = (nn.Linear, _library().Linear)  # their weights are (c_out, c_in)
+    for name, own in part.named_modules():
+        if name.startswith(PLACED) or "att" in name:
+            continue
+        for key, value in own.named_parameters(recurse=False):
+            if value.dim() >= 2 and not key.startswith("att"):
+                for matrix in value.view(-1, *value.shape[-2:]):
+                    matrix = matrix.mT if isinstance(own, linear) else matrix
+                    matrix.copy_(drawn_weight(init, variance, *matrix.shape))
+            elif key == "bias" and (isinstance(own, linear) or name == "conv"):
+                value.copy_(drawn_bias(init, len(value)))
 
 
 def degrees_of(edge_index: Tensor, num_nodes: int) -> Tensor:
