@@ -82,8 +82,8 @@ def trained(
     spreads = (1 - mean_share(hidden[-2].detach().double())).tolist()
     fit(model, graph)
     with torch.no_grad():
-        right = of_nodes(model().argmax(dim=-1) == graph.y, graph.test).double()
-    accuracies = (100 * right.mean(dim=1)).tolist()
+        right = (model().argmax(dim=-1) == graph.y).double()
+    accuracies = [100 * float(own[mask].mean()) for own, mask in zip(right, graph.test)]
     return [
         {**named, "seed": seed, "gradient": gradient, "spread": spread, "test_accuracy": accuracy}
         for seed, gradient, spread, accuracy in zip(seeds, gradients, spreads, accuracies)
