@@ -212,14 +212,14 @@ def learned_centering(evidence: Evidence) -> Finding:
     lines = [line for line in _trained(evidence) if line["norm"] != "none"]
     values: dict[tuple[str, str], dict[int, float]] = {}
     for line in lines:
-        place = f"{line['adjacency']}, L = {line['depth']}", line["norm"]
+        place = f"{line['graph']}, {line['adjacency']}, L = {line['depth']}", line["norm"]
         values.setdefault(place, {})[int(line["seed"])] = float(line["test_accuracy"])
     places = dict.fromkeys(place for place, _ in values)
     found = {place: paired(values[place, "learned"], values[place, "fixed"]) for place in places}
     cases = judged(found.values())
     each = "; ".join(f"{place} {of.text}" for place, of in found.items())
     text = f"better in {share(cases, 'cells')}: {each}"
-    return Finding(tendency(cases), text, f"{min(of.n for of in found.values())} seeds")
+    return Finding(tendency(cases), text, f"{min(of.n for of in found.values())} seeds or more")
 
 
 def _trained(evidence: Evidence) -> list[dict[str, str]]:
