@@ -110,8 +110,8 @@ class G2(Dynamics):
         τ_{ik} = \\tanh\\Big(\\frac{1}{|N(i)|} \\sum_{j ∈ N(i)} |X̂_{ik} − X̂_{jk}|^p\\Big)
 
     with X̂ = relu(Ã X W_g + b_g). A node whose neighbours are alike keeps its features: where τ is 0
-    in all nodes, the network is an MLP, where it is 1, a GCN. Small features close the gate, such as
-    row-normalised ones with p = 2. The mean over the neighbours is that of the authors' code;
+    in all nodes, the network is an MLP, where it is 1, a GCN. Small features close the gate, as
+    row-normalised ones do with p = 2. The mean over the neighbours is that of the authors' code;
     DropEdge leaves it alone. Dropout acts before the two linear layers only.
 
     Args:
