@@ -120,6 +120,12 @@ def _where(report: "Report") -> Iterator[str]:
             f"The largest change is at {ranks[i + 1][0]}: effective rank {number(ranks[i][1])} "
             f"before it, {number(ranks[i + 1][1])} after it."
         )
+    elif known:
+        most = number(max(v for _, v in known))
+        yield (
+            f"The {report.unit} of no layer point nearly the same way: their mean cosine is at "
+            f"most {most}."
+        )
 
 
 def _outliers(report: "Report") -> Iterator[str]:
