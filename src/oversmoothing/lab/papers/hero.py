@@ -86,14 +86,15 @@ def graph_rows() -> list[dict[str, str]]:
 @matplotlib.rc_context(LINES)
 def draw(encoders: Sequence[Row], graphs: Sequence[dict[str, str]]) -> Figure:
     """Draws both measures of the transformers by layer, and accuracy by depth of the GCN."""
-    figure = Figure(figsize=(5.0, 3.3), dpi=175, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(5.0, 3.45), dpi=175, layout="constrained", facecolor="white")
     grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.35))
     upper, lower = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
     for column, axis in enumerate((upper, lower), start=3):
         _draw_encoders(axis, encoders, column)
     ends = {name: _end(encoders, name, 4) for name in ENCODERS}
     post, pre = (f"{statistics.median(ends[name]):.0f}" for name in ENCODERS)
-    title = f"Random transformer, {LAYERS} layers:\neffective rank {post} post-LN, {pre} pre-LN"
+    title = f"Random transformer,\none layer copied {LAYERS} times:"
+    title += f"\neffective rank {post} post-LN, {pre} pre-LN"
     upper.set_title(title, fontsize=8.5, loc="left", x=-0.3)
     upper.tick_params(labelbottom=False)
     upper.legend(frameon=False, fontsize=8, handlelength=1.2, loc="lower right",

@@ -119,7 +119,7 @@ def _percent(value: float) -> str:
 
 @matplotlib.rc_context(LINES)
 def draw(found: dict[str, list[Cost]]) -> Figure:
-    """Draws a bar for each method, and a diamond where a GPU was measured."""
+    """Draws a bar for each method; a diamond in its text marks what a GPU measured."""
     heights = [len(own) for own in found.values()]
     figure = Figure((5.0, 0.19 * sum(heights) + 1.3), dpi=175, layout="constrained")
     axes = figure.subplots(len(found), height_ratios=heights, sharex=True)
@@ -142,12 +142,11 @@ def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
                 axis.plot((left, left + 5), (place + 0.5, place - 0.5), color="white", lw=2.5)
         if cost.low < LONGEST:
             axis.plot((cost.low, min(cost.high, LONGEST)), (place, place), color="0.3", lw=1)
-        right = max(0, min(cost.high, LONGEST), min(cost.gpu or 0, LONGEST))
-        text = f"{_percent(cost.cpu)}" + (f" · H100 {_percent(cost.gpu)}" if cost.gpu else "")
+        right = max(0, min(cost.high, LONGEST))
+        gpu = "" if cost.gpu is None else f" · ◆ H100 {_percent(cost.gpu)}"
+        text = _percent(cost.cpu) + gpu
         axis.annotate(text, (right, place), (5, 0), textcoords="offset points", fontsize=8,
                       va="center")  # fmt: skip
-        if cost.gpu is not None and cost.gpu <= LONGEST:
-            axis.plot(cost.gpu, place, "D", color="black", ms=4)
     axis.set_yticks(range(len(names)), names)
     axis.set(xlim=(-15, LONGEST * 1.7))
     axis.set_xticks((0, 50, 100))

@@ -86,8 +86,9 @@ def main() -> int:
     overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
     write_page(page, "Oversmoothing: published and measured", sections, overview)
-    write_runs(page.with_name("runs.html"), results, (page.name, "Tables, figures and claims"))
-    print(page.resolve().as_uri())
+    runs = page.with_name("runs.html")
+    write_runs(runs, results, (page.name, "Tables, figures and claims"))
+    print(page.resolve().as_uri(), runs.resolve().as_uri(), sep="\n")
     return 0
 
 
