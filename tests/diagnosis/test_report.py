@@ -112,10 +112,10 @@ def test_a_data_frame_and_two_reports_beside_each_other() -> None:
         REPORT.compare(replace(OTHER, layers=LAYERS[:2]))
 
 
-def sentences(**values: list[float]) -> str:
+def sentences(bounds: tuple[int, ...] = (9,) * 3, **values: list[float]) -> str:
     layers = ("a", "b", "c")
     none = {name: [None] * 3 for name in values}
-    return osm.Report("Net", layers, values, none, none, 8, (9, 9), bounds=(9,) * 3).summary()
+    return osm.Report("Net", layers, values, none, none, 8, (9, 9), bounds=bounds).summary()
 
 
 def test_the_summary_is_computed_from_the_numbers() -> None:
@@ -147,6 +147,21 @@ def test_the_summary_is_computed_from_the_numbers() -> None:
     )
     assert "goes from 8.00 to 7.00, where this model ends at 2.00." in own.compare(other).summary()
     assert "ends at 2.00, about the same." in own.compare(own).summary()
+
+
+def test_ranks_are_compared_where_their_bound_is_the_same() -> None:
+    cosine = [0.1, 0.2, 0.3]
+    said = sentences((32, 32, 5), effective_rank=[14.0, 13.0, 4.9], cosine=cosine)
+    assert "falls" not in said and "change" not in said
+    assert "4.90 of at most 5" in said and "No layer collapses" in said and "0.300" in said
+    said = sentences((32, 16, 5), effective_rank=[14.0, 13.0, 4.9], cosine=cosine)
+    assert "14.0 of at most 32 after a and 4.90 of at most 5 after c" in said
+    for ranks, of in (([8.0, 8.0, 0.8], cosine), ([8.0, 8.0, 0.0], [0.1, 0.1, 0.0])):
+        assert "No layer" not in sentences(effective_rank=ranks, cosine=of)
+    assert "No layer" not in sentences(effective_rank=[8.0] * 3, cosine=[0.1, 0.96, 0.2])
+    assert "No layer" not in sentences(cosine=cosine)  # the rank is not known
+    across = {"sample_cosine": [0.1, 0.5, 0.999], "rankme": [7.0, 3.0, 1.0]}
+    assert "No layer" not in sentences(effective_rank=[8.0] * 3, cosine=cosine, **across)
 
 
 def test_an_outlier_and_equal_outputs_are_named() -> None:

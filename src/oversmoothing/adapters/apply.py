@@ -211,7 +211,7 @@ def _placed(
         require_order(library, model, choice.blocks.values(), wanted, causal)
         require_place(library, choice.blocks.values(), wanted, where)
         placed = library.place(Asked(model, choice, wanted, where, current))
-        require_some(placed, where)
+        require_some(placed, where, [*choice.blocks.values()], wanted)
     require_prefix(model, placed)
     # A module that blocks share has one site.
     placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
@@ -429,8 +429,17 @@ def require_no_layout(layout: str | None) -> None:
         )
 
 
-def require_some(placed: Sequence[Placed], where: str | None) -> None:
+def require_some(
+    placed: Sequence[Placed], where: str | None, blocks: Sequence[nn.Module], wanted: list[Factory]
+) -> None:
     """Checks that there is at least one place, and that ``where`` has an effect."""
+    kinds = [] if placed else [kind_of(factory, channels(blocks[0], wanted)) for factory in wanted]
+    if joining := [kind for kind in kinds if kind.reads_inputs]:
+        raise InputError(
+            f"blocks: {joining[0].__name__} joins a layer to an earlier one with as many channels "
+            f"in and out, and these {len(blocks)} have no such place; leave it out, or choose "
+            "three layers or more"
+        )
     if not placed:
         raise InputError(
             "blocks: these have no place for the aggregator; choose other blocks, or give where= "

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 MOST = 5  # sentences
 ALIKE = 0.95  # mean cosine from which on tokens are called nearly parallel
 CHANGE = 1.25  # ratio of two ranks from which on they are called different
+LOW = 0.1  # share of the largest possible rank, below which a rank is called low
 JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
 LONG = 5.0  # ratio to the median norm above which a token is an outlier
 LARGE = 0.1  # share of the energy, from which on an outlier is told
@@ -81,22 +82,47 @@ def _zeros(report: "Report") -> Iterator[str]:
     )
 
 
+def _stretch(report: "Report") -> tuple[list[tuple[str, float]], int | None]:
+    """The longest run of layers whose effective ranks have one bound, and this bound."""
+    ranks = dict(_ranks(report))
+    if not report.bounds:
+        return [*ranks.items()], None
+    runs: list[tuple[list[tuple[str, float]], int]] = []
+    for layer, bound in zip(report.layers, report.bounds):
+        if layer not in ranks:
+            continue
+        if not runs or runs[-1][1] != bound:
+            runs.append(([], bound))
+        runs[-1][0].append((layer, ranks[layer]))
+    return max(runs, key=lambda run: len(run[0]), default=([], None))
+
+
 def _rank(report: "Report") -> Iterator[str]:
-    if len(known := _ranks(report)) < 2:
+    """The effective ranks of layers with one bound, and the last one if it has another bound."""
+    known, bound = _stretch(report)
+    every, bounds = _ranks(report), dict(zip(report.layers, report.bounds))
+    if len(every) < 2:
+        return
+    if len(known) < 2:
+        parts = (
+            f"{number(v)} of at most {bounds[of]} after {of}" for of, v in every[:: len(every) - 1]
+        )
+        yield f"The effective rank is {' and '.join(parts)}."
         return
     (first, a), (last, b) = known[0], known[-1]
-    most = f", of at most {max(report.bounds)}" if report.bounds else ""
-    if max(a, b) < CHANGE * min(a, b):
-        low, high = min(v for _, v in known), max(v for _, v in known)
-        same = number(low) == number(high)
-        where = f"is {number(low)}" if same else f"lies between {number(low)} and {number(high)}"
-        yield f"The effective rank {where}{most}."
-    else:
+    most = f", of at most {bound}" if bound else ""
+    part = f", from {first} to {last}" if len(known) < len(every) else ""
+    low, high = min(v for _, v in known), max(v for _, v in known)
+    if max(a, b) >= CHANGE * min(a, b):
         verb = "falls" if b < a else "rises"
-        yield (
-            f"The effective rank {verb} from {number(a)} after {first} to {number(b)} after "
-            f"{last}{most}."
-        )
+        said = f"{verb} from {number(a)} after {first} to {number(b)} after {last}{most}"
+    elif number(low) == number(high):
+        said = f"is {number(low)}{part}{most}"
+    else:
+        said = f"lies between {number(low)} and {number(high)}{part}{most}"
+    end, v = every[-1]
+    more = "" if end == last else f"; after {end} it is {number(v)} of at most {bounds[end]}"
+    yield f"The effective rank {said}{more}."
 
 
 def _where(report: "Report") -> Iterator[str]:
@@ -111,7 +137,7 @@ def _where(report: "Report") -> Iterator[str]:
         )  # fmt: skip
         yield f"{where}, the mean cosine of two {report.unit} is {number(low)} or more."
         return
-    ranks = _ranks(report)
+    ranks, _ = _stretch(report)
     jumps = [(max(a, b) / max(min(a, b), 1e-9), i) for i, ((_, a), (_, b)) in
              enumerate(zip(ranks, ranks[1:]))]  # fmt: skip
     if jumps and max(jumps)[0] >= JUMP:
@@ -120,12 +146,15 @@ def _where(report: "Report") -> Iterator[str]:
             f"The largest change is at {ranks[i + 1][0]}: effective rank {number(ranks[i][1])} "
             f"before it, {number(ranks[i + 1][1])} after it."
         )
-    elif known:
+    if known and _spread(report) and not [*_across(report)]:
         most = number(max(v for _, v in known))
-        yield (
-            f"The {report.unit} of no layer point nearly the same way: their mean cosine is at "
-            f"most {most}."
-        )
+        yield f"No layer collapses: the mean cosine of two {report.unit} is at most {most}."
+
+
+def _spread(report: "Report") -> bool:
+    """Whether the effective rank is a tenth of its bound or more in all layers."""
+    ranks, bounds = _known(report, "effective_rank"), dict(zip(report.layers, report.bounds))
+    return bool(ranks and bounds) and all(v >= LOW * bounds[layer] for layer, v in ranks)
 
 
 def _outliers(report: "Report") -> Iterator[str]:
@@ -162,20 +191,22 @@ def _differ(a: float | None, b: float | None) -> bool:
 
 
 def _reference(report: "Report") -> Iterator[str]:
-    own = _ranks(report)
+    own, _ = _stretch(report)
     if report.reference is None:
         if len(own) > 1 and own[-1][1] * CHANGE < own[0][1]:
             yield 'Whether training or the architecture does this, reference="random" tells.'
         return
-    other = _ranks(report.reference)
+    other, _ = _stretch(report.reference)
     if len(own) < 2 or len(other) < 2:
         return
     (_, a), (_, b) = other[0], other[-1]
-    end = own[-1][1]
+    last, end = own[-1]
     alike = ", about the same" * (max(b, end) < CHANGE * min(b, end))
+    here = "ends at" if last == report.layers[-1] else "has"
+    after = "" if last == report.layers[-1] else f" after {last}"
     yield (
-        f"{report.reference.model}: the effective rank goes from {number(a)} to {number(b)}, where "
-        f"this model ends at {number(end)}{alike}."
+        f"{report.reference.model}: the effective rank goes from {number(a)} to {number(b)}"
+        f"{after}, where this model {here} {number(end)}{alike}."
     )
 
 
