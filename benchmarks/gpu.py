@@ -9,6 +9,7 @@ the list of finished items are in outputs/gpu, which can be copied from machine 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -60,12 +61,15 @@ def run(item: Item, folder: Path, until: float) -> bool:
         late = [p for p in started if p.poll() is None]
         for process in late:
             os.killpg(process.pid, signal.SIGINT)  # also its workers, as Ctrl-C does
-        for process in late:
-            try:
-                process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        try:
+            for process in late:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)
+        finally:  # also after a second Ctrl-C
+            for process in late:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
     return not late and not any(p.returncode for p in started)
 
 
@@ -134,6 +138,8 @@ def main() -> None:
     if args.plan:
         print(*plan(items, args.folder, args.minutes), sep="\n")
         return
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # workers inherit what is ignored
     device("cuda")  # refused in one line where there is none
     work(items, args.folder, args.minutes)
 

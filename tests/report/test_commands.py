@@ -18,7 +18,7 @@ TABLES = [  # tests/papers/test_cures.py has the others
     name for tables in FILES.values() for name in tables if not name.startswith("cures")
 ]
 PAPERS = {
-    "anchors": "DAGNN",
+    "networks": "Deep graph networks",
     "centered": "Centered",
     "hemnet": "HEMNet",
     "contranorm": "ContraNorm",

@@ -323,17 +323,18 @@ PLACED = ("conv.inside", "conv.messages", "after", "branch")  # aggregators in a
 @torch.no_grad()
 def redraw(part: nn.Module, init: str, variance: float) -> None:
     """Draws the weights of all products and their biases anew, but not those of aggregators."""
-    linear = (nn.Linear, _library().Linear)  # their weights are (c_out, c_in)
+    linear = (nn.Linear, nn.RNNCellBase, _library().Linear)  # their weights are (c_out, c_in)
     for name, own in part.named_modules():
         if name.startswith(PLACED) or "att" in name:
             continue
         for key, value in own.named_parameters(recurse=False):
-            if value.dim() >= 2 and not key.startswith("att"):
+            if key.startswith("bias"):
+                if isinstance(own, linear) or name == "conv":
+                    value.copy_(drawn_bias(init, value.shape[-1]))
+            elif value.dim() >= 2 and not key.startswith("att"):
                 for matrix in value.view(-1, *value.shape[-2:]):
                     matrix = matrix.mT if isinstance(own, linear) else matrix
                     matrix.copy_(drawn_weight(init, variance, *matrix.shape))
-            elif key == "bias" and (isinstance(own, linear) or name == "conv"):
-                value.copy_(drawn_bias(init, len(value)))
 
 
 def degrees_of(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 
 from oversmoothing.aggregators.half_hop import HalfHop
+from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph, check_graph, to_csr
 
 
@@ -22,6 +23,8 @@ def upsampled(of: Graph, name: str = "", alpha: float = 0.5) -> Graph:
     Raises:
         InputError: alpha is not from 0 to 1.
     """
+    if not 0 <= alpha <= 1:
+        raise InputError(f"data.alpha: expected a number from 0 to 1, got {alpha}")
     x = of.x.to_dense() if of.x.is_sparse_csr else of.x
     new = HalfHop(alpha)(x, of.edges.flip(0))
     added = len(new.x) - of.num_nodes

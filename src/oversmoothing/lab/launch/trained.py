@@ -132,8 +132,8 @@ def _fill(network: nn.Module, state: dict[str, Any], file: Path) -> None:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(
-            f"{file}: does not fit the config.yaml next to it; remove the folder and run its "
-            "command again"
+            f"{file}: does not fit the config.yaml next to it, or is of an earlier "
+            "version; move the folder away and run its command again"
         ) from error
 
 

@@ -181,6 +181,12 @@ class Recorder:
 
     def _load(self) -> dict[str, Any] | None:
         found = read_or_set_aside(self.checkpoint, _parse)
+        if found is None and (old := self.folder / CHECKPOINT).exists():
+            warnings.warn(
+                f"{old}: of version 0.1 or earlier, which this one cannot continue; the training "
+                "starts from the beginning, and the file stays",
+                stacklevel=2,
+            )
         self._cut_log(found["logged_bytes"] if found else 0)
         return found["state"] if found else None
 
