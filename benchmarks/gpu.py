@@ -26,6 +26,7 @@ import yaml
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.environment import device
+from oversmoothing.lab.store.files import write_text
 
 HERE = Path(__file__).parent
 GRACE = 30  # seconds in which an interrupted process may save its state
@@ -94,7 +95,7 @@ def work(items: list[Item], folder: Path, minutes: float) -> None:
             )
             if good:
                 done[item["name"]] = item["commands"]
-                (folder / "done.json").write_text(json.dumps(done, indent=1), "utf-8")
+                write_text(folder / "done.json", json.dumps(done, indent=1))
 
 
 def finished(folder: Path) -> dict[str, list[str]]:
