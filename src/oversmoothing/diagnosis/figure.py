@@ -40,6 +40,8 @@ def draw(
     for panel, metric in zip(panels, metrics):
         _beside(panel, report, metric, beside)
         _panel(panel, report, metric)
+        if beside:
+            panel.set_xlabel("layer; other models: over relative depth", fontsize=7)
     figure = panels[0].figure
     if (report.reference or beside) and axes is None:
         lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
