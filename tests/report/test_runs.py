@@ -96,15 +96,15 @@ def test_a_browser_filters_sorts_and_counts_hidden_candidates(
     assert f"{len(expected)} of {total} runs, without {hidden} candidates" in made
 
 
-def test_another_study_has_its_metric_and_commands(tmp_path: Path) -> None:
+def test_a_cell_of_the_study_has_its_metric_and_commands(tmp_path: Path) -> None:
     """Minesweeper is scored by ROC AUC; the column of its file keeps the name of the accuracy."""
     shutil.copytree(RESULTS / "expected", tmp_path / "expected")
     words = "backbone.dropout=0.2 backbone.adjacency=row backbone.hidden=32 backbone.init=glorot"
     place = f"Minesweeper,GCN,2,none,{words} trainer.lr=0.01"
     head = "graph,network,layers,method,candidate,seed,val_accuracy,test_accuracy,epoch,run\n"
-    (tmp_path / "cures_methods.csv").write_text(f"{head}{place},0,71.5,70.25,5,0123456789\n")
+    (tmp_path / "cures.csv").write_text(f"{head}{place},0,71.5,70.25,5,0123456789\n")
     [run] = recorded_runs(tmp_path)
     assert (run.metric, run.values, run.candidate) == ("test_roc_auc", {"0": 70.25}, True)
-    assert (run.tables, [*run.more]) == (("cures_methods",), ["val_roc_auc"])
+    assert (run.tables, [*run.more]) == (("cures",), ["val_roc_auc"])
     config = compose_config(shlex.split(run.command)[2:])
     assert (config.backbone.depth, config.trainer.lr, [*config.seeds]) == (2, 0.01, [0])

@@ -10,6 +10,8 @@ from matplotlib import colormaps
 # the style of the first method whose words it contains: `centered + LayerNorm` that of centering.
 METHODS = {
     "none": ("#000000", "o", r"none|no method|vanilla|plain|^without|γ = 0(?![.\d])|^trained$"),
+    "tuned": ("#117733", "d", r"^tuned"),
+    "GPRGNN": ("#882255", "*", r"GPRGNN"),
     "centered": ("#0072B2", "v", r"centered|γ = "),
     "GCNII": ("#D55E00", "X", r"GCNII|initial"),
     "residual": ("#CC79A7", "P", r"(?<!value_)residual"),

@@ -3,14 +3,12 @@
     oversmoothing figure cures
     oversmoothing figure cures --graphs Cora --layers 2 8 --methods none residual
     oversmoothing figure cures --plan
-    oversmoothing figure cures --study cures_methods
 
-The cells are those of the tables with candidates in ``results/expected``, with the name of the
-study (``cures``, or ``cures_methods``: more methods, searched among 16 candidates each): blocks are
-graphs, readings networks, columns depths, and rows methods. In each cell, validation accuracy over
-the tuning seeds chooses one candidate, which is run with all seeds.
+The cells are those of the table ``cures`` in ``results/expected``: blocks are graphs, readings
+networks, columns depths, and rows methods. In each cell, validation accuracy over the tuning seeds
+chooses one candidate, which is run with all seeds.
 
-Cells with results in ``results/<study>.csv`` or in the output folder are skipped. The CSV is
+Cells with results in ``results/cures.csv`` or in the output folder are skipped. The CSV is
 written after every cell; table and figure are written at the end, also if the study is stopped.
 """
 
@@ -43,21 +41,21 @@ from oversmoothing.lab.report.tables import Cell
 def main(argv: list[str]) -> int:
     """Runs the missing cells, then writes CSV, table and figure; returns 1 if a run failed."""
     options = arguments(argv)
-    same_runs(options.overrides, next(iter(study().values())).words)
+    whole = study()
+    same_runs(options.overrides, next(iter(whole.values())).words)
     names = {name: getattr(options, f"{name}s") for name in ("graph", "network", "method")}
-    whole, file = study(options.study), f"{options.study}.csv"
     wanted = select(whole, **names, layers=options.layers)
-    path = options.target / file
-    known = [*{*read(RESULTS / file), *read(path)}]
+    path = options.target / "cures.csv"
+    known = [*{*read(RESULTS / "cures.csv"), *read(path)}]
     done = measure(whole, today(whole, known) if options.earlier else known)
     missing = sorted((p for p in wanted if p not in done), key=lambda p: whole[p].cost)
     if options.plan:
-        print(*(p.command(whole) for p in missing), f"{len(missing)} cells are missing", sep="\n")
+        print(*(p.command() for p in missing), f"{len(missing)} cells are missing", sep="\n")
         return 0
     write(path, known)
     failed = 0 if options.draw else _run_cells(whole, missing, path, options)
     records = read(path)
-    written = write_all(whole, records, options.target, options.pdf, options.study)
+    written = write_all(whole, records, options.target, options.pdf)
     print(asked(whole, wanted, measure(whole, records)), path, *written, sep="\n")
     return int(failed > 0)
 
@@ -100,9 +98,6 @@ def arguments(argv: list[str]) -> Namespace:
     for name in ("graphs", "networks", "methods"):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
     parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
-    parser.add_argument(
-        "--study", choices=("cures", "cures_methods"), default="cures", help="its cells"
-    )
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")

@@ -34,12 +34,10 @@ class Place(NamedTuple):
     layers: int
     method: str
 
-    def command(self, whole: "Study") -> str:
+    def command(self) -> str:
         """Returns the command that measures the cell."""
-        name = whole[self].about.of or whole[self].about.name
-        study = "" if name == "cures" else f" STUDY={name}"
         return (
-            f"make cures{study} GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
+            f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
             f"METHODS={self.method}"
         )
 
@@ -68,10 +66,10 @@ Found = Mapping[Place, tuple[str, Measured]]  # the chosen candidate and its tes
 
 
 @cache
-def study(name: str = "cures") -> Study:
+def study() -> Study:
     """Returns the cells by place: by graph, then network, depth and method, as in the tables."""
     every = load(RESULTS / "expected", chosen=True)
-    cells = [cell for cell in every if name in (cell.about.name, cell.about.of)]
+    cells = [cell for cell in every if "cures" in (cell.about.name, cell.about.of)]
     found = {Place(c.block, c.reading, int(c.column[2:]), c.key): c for c in cells}
     orders = [[*dict.fromkeys(names)] for names in zip(*found)]
     ordered = sorted(found, key=lambda place: [o.index(name) for o, name in zip(orders, place)])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import matplotlib
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,8 +41,10 @@ from oversmoothing.lab.store.files import write_text
 RATE = 0.05  # of false discoveries
 LEAST = 6  # graphs that a test over graphs needs: with 5, even a sign test has p > 0.05
 SHOWN = (2, 8, 32, 64)  # depths of the summary
-LINES_OF = ("none", "PairNorm", "centered+LayerNorm", "residual", "JKNet", "GCNII")  # in colour
+LINES_OF = ("none", "tuned", "LayerNorm", "centered+LayerNorm", "residual", "JKNet", "GCNII",
+            "GPRGNN")  # fmt: skip
 GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
+LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 HEADING = "# Which method at which depth\n\n"
 NO_BREAK = "\u00a0"
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
@@ -128,20 +131,18 @@ def _corrected(p: Mapping[Key, float]) -> dict[Key, float]:
     return dict.fromkeys(p, math.nan) | dict(zip(known, map(float, adjusted)))
 
 
-def write_all(
-    whole: Study, records: Sequence[Record], results: Path, pdf: bool, name: str = "cures"
-) -> list[Path]:
+def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
     """Writes all files and returns their paths."""
     found = measure(whole, records)
     compared = compare(found)
     tables = results / "tables"
-    paths = [write_csv(tables / f"{name}.csv", HEAD, _rows(whole, found, compared))]
+    paths = [write_csv(tables / "cures.csv", HEAD, _rows(whole, found, compared))]
     text = summary(whole, found, compared) + _earlier(whole, records, found)
-    write_text(tables / f"{name}.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
-    paths.append(tables / f"{name}.md")
+    write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
+    paths.append(tables / "cures.md")
     if compared:
-        paths += save(draw(whole, compared), results / "figures" / name, pdf)
-        paths += save(draw_depths(whole, found), results / "figures" / f"{name}_depth", pdf)
+        paths += save(draw(whole, compared), results / "figures" / "cures", pdf)
+        paths += save(draw_depths(whole, found), results / "figures" / "cures_depth", pdf)
     return paths + update(results)
 
 
@@ -215,9 +216,7 @@ def _pooled(own: Pooled | None) -> str:
 
 def _what_is_missing(whole: Study, found: Found) -> str:
     done, every = len(found), len(whole)
-    name = next(iter(whole.values())).about
-    study = "" if (name.of or name.name) == "cures" else f" STUDY={name.of or name.name}"
-    plan = f"; `make cures{study} PLAN=1` lists the {every - done} others" if done < every else ""
+    plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
     methods = dict.fromkeys(place.method for place in whole)
     none = [method for method in methods if not any(place.method == method for place in found)]
     text = f"{done} of {every} cells are measured{plan}."
@@ -264,7 +263,7 @@ def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
     measured = {(place.network, place.graph, place.method) for place in found}
     own = [place for place in whole if (place.network, place.graph, place.method) in measured]
     parts += _tables(own, found, compared)
-    missing = [place.command(whole) for place in whole if place not in found]
+    missing = [place.command() for place in whole if place not in found]
     if missing:
         parts.append("<details><summary>Commands of the missing cells</summary>\n")
         parts.append("```\n" + "\n".join(missing) + "\n```\n\n</details>")
@@ -314,10 +313,11 @@ def _rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
 def draw_depths(whole: Study, found: Found) -> Figure:
     """Draws accuracy by depth in the first network: a panel for each graph, a line for a method.
 
-    Graphs with a single depth are left out.
+    A dotted line shows the shallowest network without a method. Graphs with a single depth are left
+    out.
     """
     network = next(iter(whole)).network
-    places = [place for place in found if place.network == network]
+    places = [place for place in whole if place in found and place.network == network]
     depths = {graph: {p.layers for p in places if p.graph == graph} for graph, *_ in places}
     graphs = [graph for graph, own in depths.items() if len(own) > 1]
     columns = max(1, min(3, len(graphs)))
@@ -332,7 +332,7 @@ def draw_depths(whole: Study, found: Found) -> Figure:
     for axis in axes[len(graphs) :]:
         axis.set_axis_off()
     figure.supylabel("test accuracy, %" + ", or ROC AUC" * _has_auc(whole), fontsize=8)
-    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=3,
+    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=8)  # fmt: skip
     return figure
 
@@ -344,6 +344,8 @@ def _has_auc(whole: Study) -> bool:
 def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
     """Draws a line for each method, in grey for those that the legend does not name."""
     styles = styles_of(LINES_OF)
+    plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
+    axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
     for method in sorted({place.method for place in found}, key=lambda name: name in styles):
         own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
         style = styles.get(method, {"color": "0.8"})
@@ -385,7 +387,7 @@ def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]
             colour = colormaps[GAIN](0.5 + mean / (2 * STRONGEST))
             axis.add_patch(Rectangle(corner, 1, 1, color=colour, lw=0))
             text = _points(mean) + "*" * (len(cells) < most[depth])
-            dark = abs(mean) > 0.7 * STRONGEST
+            dark = np.dot(colour[:3], LUMA) < 0.5
             axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
     axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
     axis.tick_params(bottom=False, left=False)

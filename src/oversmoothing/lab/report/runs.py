@@ -1,7 +1,7 @@
 """Writes one page of all recorded runs, to filter and sort in a browser: ``oversmoothing report``.
 
 A row is a run with all its recorded seeds. Runs of tables come from ``results/*.jsonl``, those of
-the studies of depths from ``results/cures.csv`` and the like; the tables name their commands.
+the study of methods from ``results/cures.csv``; the tables name their commands.
 """
 
 import csv
@@ -146,12 +146,12 @@ def _command(words: Sequence[str], seeds: Sequence[str]) -> str:
 
 
 def _of_studies(results: Path) -> Iterator[Run]:
-    """Yields a row for each candidate of each cell of the studies, tables with candidates."""
-    studies: dict[str, dict[tuple[str, ...], Cell]] = {}
+    """Yields a row for each candidate of each cell of tables with candidates, such as cures."""
+    tables: dict[str, dict[tuple[str, ...], Cell]] = {}
     for cell in load(results / "expected", chosen=True):
         place = (cell.block, cell.reading, cell.column[2:], cell.key)
-        studies.setdefault(cell.about.of or cell.about.name, {})[place] = cell
-    for name, cells in studies.items():
+        tables.setdefault(cell.about.of or cell.about.name, {})[place] = cell
+    for name, cells in tables.items():
         path = results / f"{name}.csv"
         yield from _of_study(cells, _lines(path) if path.exists() else [])
 

@@ -55,26 +55,30 @@ def run_name(config: DictConfig) -> str:
 
 
 def described(config: DictConfig | Node) -> str:
-    """Returns data, backbone, depth and method of a run in words, with options that were set.
+    """Returns data, backbone, depth and aggregators of a run in words, with options that were set.
 
-    Example: ``cora, gcn, 8 layers, method centered (gamma=-0.5) + layernorm``.
+    Example: ``cora, gcn (residual=1), 8 layers, centered (gamma=-0.5) + layernorm``.
     """
     nodes = identity(config)
-    methods = [_with_options(nodes[key]) for key in ("aggregator", "then")]
-    methods = [method for method in methods if method != "none"]
-    data, backbone = config["data"] or {}, config["backbone"] or {}
-    depth = backbone.get("depth")
-    words = [data.get("name") or short_name(data), short_name(backbone)]
+    aggregators = [_with_options(nodes[key]) for key in ("aggregator", "then")]
+    data, depth = config["data"] or {}, (config["backbone"] or {}).get("depth")
+    words = [data.get("name") or short_name(data), _with_options(nodes["backbone"])]
     words += [f"{depth} layers"] if depth else []
-    words += [f"method {' + '.join(methods)}" if methods else "no method"]
+    words += [" + ".join(own for own in aggregators if own not in ("", "none")) or "no aggregator"]
     return ", ".join(word for word in words if word not in ("", "none"))
 
 
 def _with_options(node: Node) -> str:
-    """``centered (gamma=-0.5)`` of a part of an identity."""
-    options = {k: f"{v:g}" if isinstance(v, float) else v for k, v in node.items() if k != "_part_"}
-    plain = [f"{key}={v}" for key, v in options.items() if not isinstance(v, (dict, list))]
+    """``centered (gamma=-0.5)`` of a part of an identity; empty if there is none."""
+    options = {k: f"{v:g}" if isinstance(v, float) else v for k, v in _unmarked(node).items()}
+    plain = [f"{k}={v}" for k, v in options.items() if _says(k, v)]
     return f"{short_name(node)} ({', '.join(plain)})" if plain else short_name(node)
+
+
+def _says(key: str, value: Any) -> bool:
+    """Whether an option is worth a word: not what ``described`` says apart, nor a reference."""
+    plain = not isinstance(value, (dict, list)) and "${" not in str(value)
+    return plain and key not in ("_part_", "depth")
 
 
 def identity(config: DictConfig) -> Node:
