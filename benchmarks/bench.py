@@ -275,7 +275,7 @@ def _found(item: Item, run: Run) -> tuple[list[Row], str]:
 
 
 def peak_of(case: Case, given: Mapping[str, Any], run: Run, key: str, name: str) -> int:
-    """Returns the peak of one form of a case, in a process of its own."""
+    """Returns the peak of one form of a case, in a separate process."""
     for item in case(run, **given):
         if isinstance(item, Comparison) and item.key == key:
             return peak_bytes({**item.ours, **item.theirs}[name], run.place)

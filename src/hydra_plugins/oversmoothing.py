@@ -1,7 +1,7 @@
 """The sweeper ``hydra/sweeper=optuna``: each trial is a run whose swept values Optuna chooses.
 
 The lab finds a finished run again and skips it, and the choices depend on the seed alone. So an
-interrupted search continues with the same command, without a storage of its own. Hydra loads
+interrupted search continues with the same command, without a separate storage. Hydra loads
 plugins only from the namespace ``hydra_plugins``.
 """
 

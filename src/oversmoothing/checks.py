@@ -33,7 +33,7 @@ def of(options: object, *keys: str) -> dict[str, Any]:
 
 
 def at_least(low: float, **values: float | None) -> dict[str, Rule]:
-    """Returns rules for numbers that must be ``low`` or more; None is valid, too."""
+    """Returns rules for numbers that must be ``low`` or more; None is also valid."""
     return {k: (v, v is None or v >= low, f"{low:g} or more") for k, v in values.items()}
 
 
@@ -43,7 +43,7 @@ def above(low: float, **values: float) -> dict[str, Rule]:
 
 
 def scales(**values: Collection[float] | None) -> dict[str, Rule]:
-    """Returns rules for scales of images; None is valid, too."""
+    """Returns rules for scales of images; None is also valid."""
     expected = f"scales above 0, at most {LARGEST_SCALE}"
     right = {k: all(0 < scale <= LARGEST_SCALE for scale in v or ()) for k, v in values.items()}
     return {k: (v, right[k], expected) for k, v in values.items()}

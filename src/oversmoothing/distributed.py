@@ -46,7 +46,7 @@ def share_buffers(network: nn.Module) -> None:
     """Copies the buffers of process 0 to every process.
 
     DistributedDataParallel does so only when a forward pass begins. After the last step of a
-    training, the batch norms of each process have statistics of their own.
+    training, the batch norms of the processes have different statistics.
     """
     if initialized():
         for buffer in network.buffers():

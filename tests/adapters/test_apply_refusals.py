@@ -217,6 +217,13 @@ def test_a_refusal_names_a_place_where_the_method_acts() -> None:
     assert isinstance(model.layers[1].self_attn.after[0], osm.ReZero)
 
 
+def test_the_name_of_a_paper_leads_to_its_method() -> None:
+    names = {"GCNII": "initial_residual", "JKNet": "jumping", "ResFormer": "value_residual"}
+    for name, method in names.items():
+        with pytest.raises(InputError, match=f"'{method}'"):
+            osm.apply(vit(), name)
+
+
 def test_nothing_is_removed_while_a_forward_is_patched() -> None:
     model = osm.apply(vit(), "centered")
     model.blocks[1].attn.forward = model.blocks[1].attn.forward

@@ -135,7 +135,7 @@ def restore(
     Args:
         model: without methods; it is changed in place.
         recipe: of :func:`recipe`; None: that in the configuration of a model of transformers.
-        own: classes and functions of methods of your own that the recipe names.
+        own: your classes and functions that the recipe names.
 
     Returns:
         The model.

@@ -25,7 +25,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are the children of a ``ModuleList``, ``ModuleDict`` or ``Sequential`` whose children
     have parameters and are all of one class. The container with the most parameters sets the class;
-    the children of other containers of this class are blocks, too, as in a ResNet or a T5. Without
+    the children of other containers of this class are also blocks, as in a ResNet or a T5. Without
     any, the graph convolutions of torch-geometric are used, then the largest ``ModuleList`` of
     blocks of several classes, then containers of single layers, such as Linear, then the only child
     of the largest container, as in an ALBERT, which calls one block several times.
@@ -89,7 +89,7 @@ def _named(word: str, depth: int) -> range:
 
 def block_index(key: str, index: int, depth: int) -> int:
     """Returns the index of a block from 0; −1 is the last. The error names ``key``."""
-    whole = isinstance(index, Integral) and not isinstance(index, bool)  # NumPy's, too
+    whole = isinstance(index, Integral) and not isinstance(index, bool)  # also NumPy's
     if not whole or not -depth <= index < depth:
         raise InputError(f"{key}: expected blocks from {-depth} to {depth - 1}, got {index!r}")
     return int(index) % depth

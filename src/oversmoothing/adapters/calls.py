@@ -134,7 +134,7 @@ class Graphs:
 
 
 def recorded() -> bool:
-    """Returns whether the call is traced, compiled or exported for other inputs, too.
+    """Returns whether the call is recorded (traced, compiled or exported) for other inputs.
 
     What a call does must not depend on the values of its inputs then.
     """

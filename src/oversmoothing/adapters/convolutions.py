@@ -232,7 +232,7 @@ def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int)
 
     Args:
         edges: all entries.
-        x: features of sources and targets; without features of their own, targets are the first
+        x: features of sources and targets; without those of targets, they are the first
             sources.
         num_targets: number of targets.
     """

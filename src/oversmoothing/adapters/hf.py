@@ -69,7 +69,7 @@ class InsideFunction(InsideAttention):
     causal: bool | None = None
 
     def check(self, module: nn.Module) -> None:
-        """Accepts every module: a patched forward calls the attention function, too."""
+        """Accepts every module: a patched forward also calls the attention function."""
 
     def connect(self, module: nn.Module) -> None:
         self.config = module.config

@@ -129,7 +129,7 @@ def place(asked: Asked) -> list[Placed]:
         for own, attention in attentions.items():
             if attention.bias_k is not None or attention.add_zero_attn:
                 raise InputError(
-                    f"model: the attention of {name} has a token of its own (add_bias_kv, "
+                    f"model: the attention of {name} has an additional token (add_bias_kv, "
                     "add_zero_attn), which is no token of the input; build it without"
                 )
             _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, getmodule, signature
 from pkgutil import iter_modules
 from typing import Any
 
@@ -83,13 +83,22 @@ def _named(name: str) -> type[Aggregator]:
     every = known()
     if name not in every:
         # A preset of train.py, such as contranorm_vit, begins with its method.
-        starts = (other for other in every if name.startswith(f"{other}_"))
-        likely = max(starts, key=len, default=name)
+        starts = [other for other in every if name.startswith(f"{other}_")]
+        likely = max([*starts, *_described_as(name, every)], key=len, default=name)
         raise InputError(
-            f"aggregator: no aggregator {name!r}; {meant(likely, every)} (give a method "
-            "of your own as a class)"
+            f"aggregator: no aggregator {name!r}; {meant(likely, every)} (give your "
+            "method as a class)"
         )
     return every[name]
+
+
+def _described_as(name: str, every: Mapping[str, type[Aggregator]]) -> list[str]:
+    """Returns the aggregators in whose description a name stands, such as GCNII."""
+    if name.islower():
+        return []  # a plain word
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+    titles = {own: (getmodule(kind).__doc__ or "").split("\n")[0] for own, kind in every.items()}
+    return [own for own, kind in every.items() if word.search(f"{titles[own]} {kind.__doc__}")]
 
 
 @cache
@@ -168,7 +177,7 @@ def place_after(
         if site.reads_inputs and module is not named:
             raise InputError(
                 f"where: {name} is a Sequential, whose input a skip connection cannot see; put it "
-                "into a module with a forward of its own"
+                "into a module with a forward"
             )
         placed[module] = Placed(module, site)
     return list(placed.values())

@@ -197,7 +197,7 @@ def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the convolutions.
 
     Aggregators of the site after act after every convolution except the last, whose output is often
-    that of the model. They act after the last one, too, if the user names its block.
+    that of the model. They also act after the last one if the user names its block.
 
     Raises:
         InputError: ``where`` is given.

@@ -24,7 +24,7 @@ class Site(Chain):
     """Aggregators at one place of a model, registered as a child of the module where they act.
 
     So the model's ``parameters()``, ``to()`` and ``train()`` reach them, its own parameters keep
-    their names, and copies and pickles of the model have sites of their own. A state dict of the
+    their names, and copies and pickles of the model have their sites. A state dict of the
     model without aggregators loads strictly; the aggregators then keep their values.
 
     Args:

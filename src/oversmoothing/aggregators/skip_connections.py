@@ -62,7 +62,7 @@ class Residual(Connection, After):
 
 
 class InitialResidual(Connection, After):
-    """Mixes in the input of the first layer; W is learned next to the weights of the layer itself.
+    """Mixes in the input of the first layer (GCNII); W is learned next to the layer's weights.
 
     Args:
         dim: channels C.
@@ -93,7 +93,7 @@ class InitialResidual(Connection, After):
 
 
 class Jumping(Connection):
-    """Gives the last of several layers the inputs of all of them, combined in each channel.
+    """Gives the last of several layers the inputs of all of them (JKNet), combined in each channel.
 
     Args:
         mode: ``max``, ``mean``, or ``cat``: all of them through a linear layer back to C channels,

@@ -375,7 +375,7 @@ def _kept_back(
             continue
         if parameter.default is Parameter.empty and parameter.kind is not Parameter.VAR_KEYWORD:
             raise InputError(
-                f"{option}: {name} has an argument of this name, too, but diagnose reads it as "
+                f"{option}: {name} also has an argument of this name, but diagnose reads it as "
                 "its own; give the model's argument by its position"
             )
         notes.append(f"Not passed to {name}: {option}; give the model's own by its position.")

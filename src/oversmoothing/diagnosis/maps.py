@@ -55,7 +55,7 @@ class SeeMaps(TorchFunctionMode):
             self._of_torch(inspect.signature(func).bind(*args, **kwargs).arguments)
         result = func(*args, **kwargs)
         if func in SOFTMAX and result.dim() == 4 and result.shape[-1] - result.shape[-2] in (0, 1):
-            A = result[..., : result.shape[-2]]  # without a sink, a column of its own (gpt-oss)
+            A = result[..., : result.shape[-2]]  # without a sink's column (gpt-oss)
             self.sinks |= A.shape != result.shape
             self._tell(A, A.shape[0], A.shape[-1], partial(_rows_of_map, A))
         return result

@@ -198,7 +198,7 @@ class Libraries:
     def complete(self) -> None:
         """Draws weights of models of other sizes as in the new models, wherever sizes are equal.
 
-        A weight that nothing draws, and with a size of its own, is drawn from the new model's
+        A weight that nothing draws, and whose size differs, is drawn from the new model's
         numbers for it.
         """
         for module, new in self.others:

@@ -91,7 +91,7 @@ def in_processes(
 ) -> Iterator[tuple[Item, Found]]:
     """Calls a function with every item in parallel; yields items and results as they finish.
 
-    Every item has a process of its own, so that the death of one does not stop the others.
+    Every item has its process, so that the death of one does not stop the others.
 
     Args:
         call: runs in another process; its errors are raised here.

@@ -36,7 +36,7 @@ class Dynamics(Convolutions):
         """Returns the layers.
 
         Args:
-            convolutions: with weights of their own in each layer.
+            convolutions: with separate weights in each layer.
             dropouts: after that of the input features.
         """
         depth, hidden = self.options.depth, self.options.hidden

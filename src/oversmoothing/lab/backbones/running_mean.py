@@ -85,7 +85,7 @@ def use_running_means(model: nn.Module, momentum: float = 0.1) -> list[RunningMe
     """Makes all ``Centered`` aggregators estimate the mean over all nodes from parts of a graph.
 
     Call ``aggregators.base.settle(model)`` after each optimization step. An aggregator that several
-    layers share is copied, since every layer has a mean of its own.
+    layers share is copied, since each has its mean.
 
     Args:
         model: its aggregators ``Centered`` are changed in place.

@@ -262,7 +262,7 @@ def create_vit(
     if not _is_plain(network):
         raise InputError(
             f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
-            f"embedding, no pooling of its own); choose for example deit_small_patch16_224"
+            f"embedding, no pooling); choose for example deit_small_patch16_224"
         )
     if (image_size, patch) != (None, None):
         _require_whole_patches(network)

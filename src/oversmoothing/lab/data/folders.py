@@ -1,6 +1,6 @@
 """Images in folders: one folder per class, as ImageNet, or masks beside images with any names.
 
-The second is the layout of PASCAL Context, COCO-Stuff and data sets of your own.
+The second is the layout of PASCAL Context, COCO-Stuff and other data sets.
 """
 
 import os

@@ -93,7 +93,7 @@ def load_crops(
 ) -> LabelledImages:
     """Opens the crops. They are drawn once and kept in a file of ``cache``.
 
-    Each crop shows the largest thing of its own scene (see ``load``) with a margin; parts of
+    Each crop shows the largest thing of its scene (see ``load``) with a margin; parts of
     other things may be visible. The classes are disc, square, triangle, ellipse and star. The same
     arguments give the same crops.
 

@@ -158,9 +158,7 @@ def _target(key: str, name: Any) -> Callable:
     if not isinstance(name, str):
         raise InputError(f"{key}._target_: expected module.Class, got {name!r}")
     if name.split(".")[0] in sys.stdlib_module_names:
-        raise InputError(
-            f"{key}._target_: {name} belongs to Python itself; expected a class of your own"
-        )
+        raise InputError(f"{key}._target_: {name} belongs to Python itself; expected your class")
     try:
         target = get_object(name)
     except Exception as error:  # importing the user's module may raise any error

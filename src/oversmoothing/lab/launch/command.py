@@ -334,7 +334,7 @@ def run_by_hydra(words: list[str]) -> None:
     if hasattr(signal, "SIGPIPE") and not {"-m", "--multirun"} & {*words}:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # else `--help | head` is an error
     sys.argv[1:] = words
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors, with lines of its own
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors, with further lines
     try:
         _by_hydra()
     except CompactHydraException as error:

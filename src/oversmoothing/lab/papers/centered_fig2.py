@@ -105,7 +105,7 @@ def write_tokens(results: Results, stem: Path, pdf: bool = False) -> list[Path]:
     Args:
         results: label -> results of its seeds, as in ``result.json``.
         stem: path of the figure, without suffix.
-        pdf: whether to save a PDF, too.
+        pdf: whether to save a PDF as well.
 
     Raises:
         InputError: a result has no token similarity, or a file cannot be written.

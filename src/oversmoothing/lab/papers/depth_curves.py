@@ -67,7 +67,7 @@ def write_curves(planned: Sequence[Planned], stem: Path, pdf: bool = False) -> l
     Args:
         planned: cells of a table, one for each run, with methods as rows and depths as columns.
         stem: path of the figure, without suffix.
-        pdf: whether to save ``stem``.pdf, too.
+        pdf: whether to save ``stem``.pdf as well.
 
     Raises:
         InputError: the table has no results yet.

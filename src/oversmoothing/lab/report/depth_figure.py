@@ -38,7 +38,7 @@ def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
     Args:
         entries: cells of a table for which ``by_depth`` holds.
         stem: path of the figure, without suffix.
-        pdf: whether to write ``stem``.pdf, too.
+        pdf: whether to write ``stem``.pdf as well.
 
     Raises:
         InputError: a file cannot be written.

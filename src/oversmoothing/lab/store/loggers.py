@@ -47,8 +47,8 @@ class Logger:
 class WandbSink(Logger):
     """Sends log lines, pictures and results to W&B: one W&B run per seed, grouped by the run.
 
-    A seed that continues later goes on under the same id. Offline, every attempt leaves a folder
-    of its own, and ``wandb sync`` sends them one after another.
+    A seed that continues later goes on under the same id. Offline, every attempt leaves a
+    folder, and ``wandb sync`` sends them one after another.
 
     Args:
         folder: run folder; W&B's files go to ``<folder>/wandb``.

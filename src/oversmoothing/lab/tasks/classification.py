@@ -221,7 +221,7 @@ class Classifier(OnBackbone):
 class Objective(BaseObjective):
     """Mixes a batch and computes its losses.
 
-    As in DeiT, each process mixes the images of its own slice of the batch. The pairs therefore
+    As in DeiT, each process mixes the images of its slice of the batch. The pairs therefore
     depend on the number of processes, but not on the number of parts.
 
     Args:

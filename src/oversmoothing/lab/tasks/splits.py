@@ -40,7 +40,7 @@ class SplitEvaluator(ABC):
     def counts(self, split: str) -> Mapping[str, Overlap]:
         """Counts this process's share of the pixels, for every stage.
 
-        A process without images must return all stages, too, since counts are summed over
+        A process without images must also return all stages, since counts are summed over
         processes.
         """
 

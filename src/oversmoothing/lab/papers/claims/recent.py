@@ -101,7 +101,7 @@ def random_gcn(graph: Graph, kind: str, scale: float, seed: int) -> list[tuple[T
 
 
 def vanishing_without_aggregation() -> Finding:
-    """Claim: deep networks lose most of their gradient without aggregation, too."""
+    """Claim: deep networks also lose most of their gradient without aggregation."""
     lost: dict[tuple[str, str], dict[int, float]] = {}
     for (name, scale), kind in ((s, k) for s in SCALES.items() for k in ("row", "none")):
         for seed, graph in enumerate(graphs()):
