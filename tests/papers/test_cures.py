@@ -178,7 +178,7 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     tiny: cures_cells.Study, tmp_path: Path
 ) -> None:
     found = of_candidates([70.0, 60.0], [10.0, 99.0])
-    cures_page.write_all(tiny, found, tmp_path / "results", pdf=False)
+    cures.write_all(tiny, found, tmp_path / "results", pdf=False)
     table = (tmp_path / "results/tables/cures.md").read_text()
     assert "| centered | 10.0 ± 0.0 |" in table and "Not measured on any graph: none." in table
     assert PLACE._replace(method="none").command() in table
@@ -220,6 +220,20 @@ def test_every_method_composes_and_has_the_same_budget() -> None:
     assert name_problems(configs) == []
     assert len({run_id(config) for config in configs}) == len(cells)
     assert {len(cell.candidates) for cell in cells} == {16}
+
+
+def test_what_an_option_adds_is_not_that_of_another() -> None:
+    """The candidates are balanced: each two options have all four pairs of values equally often."""
+    place, cell = next(iter(study().items()))
+    added = {"backbone.init=orthogonal": 5.0, "backbone.hidden=64": -1.0, "trainer.lr=0.002": 40.0}
+    runs = {
+        " ".join(words): [record("", 0, 50 + sum(added.get(w, 0) for w in words), 0.0, place)]
+        for words in cell.candidates
+    }
+    expected = {"init=orthogonal`, not glorot": 5, "hidden=64`, not 32": -1,
+                "adjacency=symmetric`, not row": 0, "dropout=0.6`, not 0.2": 0}  # fmt: skip
+    found = cures_page.effects(cell, runs)
+    assert found == pytest.approx({f"`backbone.{name}": of for name, of in expected.items()})
 
 
 def test_an_unknown_name_is_answered_with_the_closest() -> None:

@@ -28,7 +28,7 @@ def test_every_module_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"demo", "cures", "claims"}  # have targets of their own
     assert {*listed.split()} | own == FIGURES.keys()
     modules = {module.name for module in pkgutil.iter_modules(papers.__path__)}
-    modules -= {"cures_cells", "cures_page"}  # parts of cures
+    modules -= {"cures_cells", "cures_figures", "cures_page"}  # parts of cures
     assert {module for module, _ in FIGURES.values()} == modules
     for short, (name, _) in FIGURES.items():
         module = importlib.import_module(f"{papers.__name__}.{name}")

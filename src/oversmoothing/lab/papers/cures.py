@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oversmoothing.errors import InputError, complain
+from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.launch.command import same_runs
 from oversmoothing.lab.launch.script import whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
@@ -33,9 +34,12 @@ from oversmoothing.lab.papers.cures_cells import (
     today,
     write,
 )  # fmt: skip
-from oversmoothing.lab.papers.cures_page import asked, write_all
+from oversmoothing.lab.papers.cures_figures import draw, draw_depths
+from oversmoothing.lab.papers.cures_page import HEAD, asked, compare, page, rows
 from oversmoothing.lab.processes import DIED, in_processes
+from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.tables import Cell
+from oversmoothing.lab.store.files import write_text
 
 
 def main(argv: list[str]) -> int:
@@ -58,6 +62,19 @@ def main(argv: list[str]) -> int:
     written = write_all(whole, records, options.target, options.pdf)
     print(asked(whole, wanted, measure(whole, records)), path, *written, sep="\n")
     return int(failed > 0)
+
+
+def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
+    """Writes tables and figures, and the numbers of written pages; returns the paths."""
+    found = measure(whole, records)
+    compared, tables, figures = compare(found), results / "tables", results / "figures"
+    paths = [write_csv(tables / "cures.csv", HEAD, rows(whole, found, compared))]
+    write_text(tables / "cures.md", page(whole, records, found))
+    paths.append(tables / "cures.md")
+    if compared:
+        paths += save(draw(whole, compared), figures / "cures", pdf)
+        paths += save(draw_depths(whole, found), figures / "cures_depth", pdf)
+    return paths + update(results)
 
 
 def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Namespace) -> int:

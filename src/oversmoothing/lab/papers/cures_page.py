@@ -1,4 +1,4 @@
-"""What a study of methods by depth found: tests, tables and figures.
+"""What a study of methods by depth found: tests and tables.
 
 Each cell is compared with its baseline over seeds or splits (paired t-tests). A method at one depth
 is then compared over all graphs: a t-test of the mean differences, one for each graph, as in a
@@ -9,43 +9,32 @@ its number (Benjamini, Hochberg, 1995).
 import math
 import statistics
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import matplotlib
-import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from scipy.stats import false_discovery_control, ttest_1samp
 
-from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.methods import styles_of
-from oversmoothing.lab.drawing.panels import LINES, depth_axis, draw_line, extremes, handles
 from oversmoothing.lab.papers.cures_cells import (
     BASELINE,
     Found,
     Place,
     Record,
     Study,
-    measure,
+    by_candidate,
+    choose,
     seeds_of,
     today,
 )  # fmt: skip
 from oversmoothing.lab.report.markdown import table
-from oversmoothing.lab.report.numbers import update
-from oversmoothing.lab.report.verdict import Measured, paired
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.report.tables import Cell
+from oversmoothing.lab.report.verdict import paired
 
 RATE = 0.05  # of false discoveries
 LEAST = 6  # graphs that a test over graphs needs: with 5, even a sign test has p > 0.05
-SHOWN = (2, 8, 32, 64)  # depths of the summary
-LINES_OF = ("none", "tuned", "LayerNorm", "centered+LayerNorm", "residual", "JKNet", "GCNII",
-            "GPRGNN")  # fmt: skip
-GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
-LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
-HEADING = "# Which method at which depth\n\n"
+OPTIONS = """## What the options of all methods add
+
+Difference in validation accuracy between the candidates with one value of an option and those with
+the other, in points, averaged over the methods and graphs. In brackets: in how many cells it is
+positive. Every two options are balanced over the candidates of a cell."""
 NO_BREAK = "\u00a0"
 HEAD = ("graph", "network", "layers", "method", "n", "mean", "std", "difference", "p",
         "p_adjusted", "candidate", "values", "seeds")  # fmt: skip
@@ -131,19 +120,19 @@ def _corrected(p: Mapping[Key, float]) -> dict[Key, float]:
     return dict.fromkeys(p, math.nan) | dict(zip(known, map(float, adjusted)))
 
 
-def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool) -> list[Path]:
-    """Writes all files and returns their paths."""
-    found = measure(whole, records)
+def page(whole: Study, records: Sequence[Record], found: Found) -> str:
+    """Returns the text of the page: the summary, the effects of the options, and every graph."""
     compared = compare(found)
-    tables = results / "tables"
-    paths = [write_csv(tables / "cures.csv", HEAD, _rows(whole, found, compared))]
     text = summary(whole, found, compared) + _earlier(whole, records, found)
-    write_text(tables / "cures.md", f"{HEADING}{text}\n\n{_every_graph(whole, found, compared)}")
-    paths.append(tables / "cures.md")
-    if compared:
-        paths += save(draw(whole, compared), results / "figures" / "cures", pdf)
-        paths += save(draw_depths(whole, found), results / "figures" / "cures_depth", pdf)
-    return paths + update(results)
+    return "\n\n".join(
+        [
+            "# Which method at which depth",
+            text,
+            OPTIONS,
+            options_table(whole, records),
+            _every_graph(whole, found, compared),
+        ]
+    )
 
 
 def asked(whole: Study, wanted: Sequence[Place], found: Found) -> str:
@@ -159,7 +148,7 @@ def gains(whole: Study, compared: Compared) -> dict[str, dict[str, dict[int, lis
     """Returns the comparisons in the first network by group of graphs, method and depth."""
     network = next(iter(whole)).network
     own = [place for place in compared if place.network == network]
-    depths = [depth for depth in SHOWN if any(place.layers == depth for place in own)]
+    depths = sorted({place.layers for place in own})
     groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
     methods = dict.fromkeys(place.method for place in whole if place.method != BASELINE)
     planned = {(groups[place.graph], place.layers) for place in whole if place.network == network}
@@ -168,8 +157,7 @@ def gains(whole: Study, compared: Compared) -> dict[str, dict[str, dict[int, lis
         for group in dict.fromkeys(groups.values())
     }
     for place in own:
-        if place.layers in depths:
-            found[groups[place.graph]][place.method][place.layers].append(compared[place])
+        found[groups[place.graph]][place.method][place.layers].append(compared[place])
     return found
 
 
@@ -197,6 +185,48 @@ def summary(whole: Study, found: Found, compared: Compared) -> str:
     return "\n\n".join([part for part in parts if part] + [_what_is_missing(whole, found)])
 
 
+def options_table(whole: Study, records: Sequence[Record]) -> str:
+    """Returns what each option of all methods adds, by group of graphs and depth."""
+    blocks = next(iter(whole.values())).about.blocks
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for place, runs in by_candidate(records).items():
+        if place in whole and choose(whole[place], runs) is not None:
+            for option, added in effects(whole[place], runs).items():
+                of = found.setdefault((option, blocks[place.graph].group), {})
+                of.setdefault(place.layers, []).append(added)
+    depths = sorted({place.layers for place in whole})
+    rows = [[*names, *(_counted(of.get(d, [])) for d in depths)] for names, of in found.items()]
+    return table(["option", "graphs", *(f"L = {depth}" for depth in depths)], sorted(rows))
+
+
+def effects(cell: Cell, runs: Mapping[str, Sequence[Record]]) -> dict[str, float]:
+    """Returns what the second value of each option of all methods adds, in validation accuracy.
+
+    Options have two values in the candidates of the table.
+    """
+    of_word: dict[str, list[float]] = {w: [] for names in cell.about.candidates for w in names}
+    for words in cell.candidates:
+        tried = [r for r in runs[" ".join(words)] if r.seed in cell.about.tuning_seeds]
+        for word in of_word.keys() & {*words}:
+            of_word[word].append(statistics.fmean(record.val_accuracy for record in tried))
+    options: dict[str, list[str]] = {}
+    for word in of_word:
+        options.setdefault(word.partition("=")[0], []).append(word)
+    return {
+        f"`{other}`, not {base.partition('=')[2]}":
+            statistics.fmean(of_word[other]) - statistics.fmean(of_word[base])
+        for base, other in options.values()
+    }  # fmt: skip
+
+
+def _counted(differences: Sequence[float]) -> str:
+    if not differences:
+        return "missing"
+    text = f"{points(statistics.fmean(differences))} "
+    text += f"({sum(d > 0 for d in differences)} of {len(differences)})"
+    return text.replace(" ", NO_BREAK)
+
+
 def _over_all(methods: Iterable[str], pooled: Mapping[tuple[str, int], Pooled]) -> str:
     """Returns the table over graphs; empty if no depth has enough of them."""
     depths = sorted({depth for (_, depth), of in pooled.items() if of.graphs >= LEAST})
@@ -208,7 +238,7 @@ def _over_all(methods: Iterable[str], pooled: Mapping[tuple[str, int], Pooled]) 
 def _pooled(own: Pooled | None) -> str:
     if own is None:
         return "missing"
-    text = _points(own.difference)
+    text = points(own.difference)
     text = f"**{text}**" if own.adjusted < RATE else text
     p = "" if math.isnan(own.adjusted) else f", p = {own.adjusted:.2g}"
     return f"{text} ({own.better} of {own.graphs}{p})".replace(" ", NO_BREAK)
@@ -229,12 +259,13 @@ def _effect(compared: Sequence[Comparison]) -> str:
         return "missing"
     better = sum(c.significant and c.difference > 0 for c in compared)
     worse = sum(c.significant and c.difference < 0 for c in compared)
-    text = _points(statistics.fmean(c.difference for c in compared))
+    text = points(statistics.fmean(c.difference for c in compared))
     counted = f"({better} ↑ {worse} ↓ of {len(compared)})".replace(" ", NO_BREAK)
     return f"{text} {counted}"
 
 
-def _points(mean: float) -> str:
+def points(mean: float) -> str:
+    """Returns a difference with its sign and one digit."""
     return f"{mean:+.1f}".replace("-", "−") if abs(mean) >= 0.05 else "0.0"
 
 
@@ -297,112 +328,14 @@ def _shown(place: Place, found: Found, compared: Compared) -> str:
     return f"{text} {'↑' if comparison.difference > 0 else '↓'}"
 
 
-def _rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
-    rows = []
+def rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
+    """Returns the lines of the table of all cells, with the columns ``HEAD``."""
+    lines = []
     for place in whole:
         if place in found:
             (candidate, own), beside = found[place], compared.get(place)
             numbers = [f"{x:.3g}" for x in beside] if beside else [""] * 3
             means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
             each = [" ".join(map(str, of)) for of in (own.values, own.seeds)]
-            rows.append([*place, own.n, *means, *numbers, candidate, *each])
-    return rows
-
-
-@matplotlib.rc_context(LINES)
-def draw_depths(whole: Study, found: Found) -> Figure:
-    """Draws accuracy by depth in the first network: a panel for each graph, a line for a method.
-
-    A dotted line shows the shallowest network without a method. Graphs with a single depth are left
-    out.
-    """
-    network = next(iter(whole)).network
-    places = [place for place in whole if place in found and place.network == network]
-    depths = {graph: {p.layers for p in places if p.graph == graph} for graph, *_ in places}
-    graphs = [graph for graph, own in depths.items() if len(own) > 1]
-    columns = max(1, min(3, len(graphs)))
-    rows = max(1, math.ceil(len(graphs) / columns))
-    figure = Figure(figsize=(5.2, 0.5 + 1.6 * rows), layout="constrained")
-    axes = [*figure.subplots(rows, columns, squeeze=False).flat]
-    for axis, graph in zip(axes, graphs):
-        _lines_of_graph(axis, {p: found[p][1] for p in places if p.graph == graph})
-        axis.set_title(graph, fontsize=9)
-    for axis in axes[max(0, len(graphs) - columns) : len(graphs)]:
-        axis.set_xlabel("layers")
-    for axis in axes[len(graphs) :]:
-        axis.set_axis_off()
-    figure.supylabel("test accuracy, %" + ", or ROC AUC" * _has_auc(whole), fontsize=8)
-    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
-                  frameon=False, fontsize=8)  # fmt: skip
-    return figure
-
-
-def _has_auc(whole: Study) -> bool:
-    return any("roc_auc" in (cell.metric or "") for cell in whole.values())
-
-
-def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
-    """Draws a line for each method, in grey for those that the legend does not name."""
-    styles = styles_of(LINES_OF)
-    plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
-    axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
-    for method in sorted({place.method for place in found}, key=lambda name: name in styles):
-        own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
-        style = styles.get(method, {"color": "0.8"})
-        size = {"markersize": 3, "linewidth": 1.2 if method in styles else 0.7, "elinewidth": 0.6}
-        depths, means = [d for d, _ in own], [of.mean for _, of in own]
-        spread = [of.std if method in styles else None for _, of in own]
-        draw_line(axis, depths, means, spread, **style, **size)
-    depth_axis(axis, {place.layers for place in found})
-
-
-@matplotlib.rc_context(LINES | {"axes.grid": False})
-def draw(whole: Study, compared: Compared) -> Figure:
-    """Draws the mean gain of each method by depth, in points: a map for each group of graphs."""
-    found = gains(whole, compared)
-    methods = [*next(iter(found.values()))]
-    figure = Figure(figsize=(5.2, 1.2 + 0.24 * len(methods)), layout="constrained")
-    axes = figure.subplots(1, len(found), sharey=True, squeeze=False).flat
-    for (group, by_method), axis in zip(found.items(), axes):
-        _map(axis, by_method)
-        axis.set_title(f"{group} graphs", fontsize=9)
-    axes[0].set_yticks(range(len(methods)), [method.replace("+", " + ") for method in methods])
-    figure.suptitle(_finding(found), fontsize=9)
-    figure.supxlabel("layers, and number of graphs; *: fewer graphs; hatched: missing", fontsize=8)
-    return figure
-
-
-def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]) -> None:
-    """Draws a cell for each method and depth, with the mean difference from no method."""
-    depths = [*next(iter(by_method.values()))]
-    most = {depth: max(len(of[depth]) for of in by_method.values()) for depth in depths}
-    axis.set(xlim=(-0.5, len(depths) - 0.5), ylim=(len(by_method) - 0.5, -0.5))
-    for y, of in enumerate(by_method.values()):
-        for x, (depth, cells) in enumerate(of.items()):
-            corner = (x - 0.5, y - 0.5)
-            if not cells:
-                axis.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="////", color="0.8", lw=0))
-                continue
-            mean = statistics.fmean(cell.difference for cell in cells)
-            colour = colormaps[GAIN](0.5 + mean / (2 * STRONGEST))
-            axis.add_patch(Rectangle(corner, 1, 1, color=colour, lw=0))
-            text = _points(mean) + "*" * (len(cells) < most[depth])
-            dark = np.dot(colour[:3], LUMA) < 0.5
-            axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
-    axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
-    axis.tick_params(bottom=False, left=False)
-    axis.spines[:].set_visible(False)
-
-
-def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]]]) -> str:
-    """Says which method gains most and least at the greatest depth, in the first group."""
-    group, by_method = next(iter(found.items()))
-    last = {
-        method: statistics.fmean(cell.difference for cell in [*of.values()][-1])
-        for method, of in by_method.items()
-        if of and [*of.values()][-1]
-    }
-    depths = [*next(iter(by_method.values()))]
-    if not last:
-        return "gain over no method, in points"
-    return extremes(f"Points gained, {depths[-1]} layers, {group}", last, 1)
+            lines.append([*place, own.n, *means, *numbers, candidate, *each])
+    return lines

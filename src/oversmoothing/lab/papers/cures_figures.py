@@ -1,0 +1,122 @@
+"""Figures of the study of methods: accuracy by depth on each graph, and what each method adds."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from oversmoothing.lab.drawing.methods import styles_of
+from oversmoothing.lab.drawing.panels import LINES, depth_axis, draw_line, extremes, handles
+from oversmoothing.lab.papers.cures_cells import BASELINE, Found, Place, Study
+from oversmoothing.lab.papers.cures_page import Compared, Comparison, gains, points
+from oversmoothing.lab.report.verdict import Measured
+
+LINES_OF = ("none", "tuned", "LayerNorm", "centered+LayerNorm", "residual", "JKNet", "GCNII",
+            "GPRGNN")  # fmt: skip
+GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
+LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
+
+
+@matplotlib.rc_context(LINES)
+def draw_depths(whole: Study, found: Found) -> Figure:
+    """Draws accuracy by depth in the first network: a panel for each graph, a line for a method.
+
+    A dotted line shows the shallowest network without a method. Graphs with a single depth are left
+    out.
+    """
+    network = next(iter(whole)).network
+    places = [place for place in whole if place in found and place.network == network]
+    depths = {graph: {p.layers for p in places if p.graph == graph} for graph, *_ in places}
+    graphs = [graph for graph, own in depths.items() if len(own) > 1]
+    columns = max(1, min(3, len(graphs)))
+    rows = max(1, math.ceil(len(graphs) / columns))
+    figure = Figure(figsize=(5.2, 0.5 + 1.6 * rows), layout="constrained")
+    axes = [*figure.subplots(rows, columns, squeeze=False).flat]
+    for axis, graph in zip(axes, graphs):
+        _lines_of_graph(axis, {p: found[p][1] for p in places if p.graph == graph})
+        axis.set_title(graph, fontsize=9)
+    for axis in axes[max(0, len(graphs) - columns) : len(graphs)]:
+        axis.set_xlabel("layers")
+    for axis in axes[len(graphs) :]:
+        axis.set_axis_off()
+    figure.supylabel("test accuracy, %" + ", or ROC AUC" * _has_auc(whole), fontsize=8)
+    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
+                  frameon=False, fontsize=8)  # fmt: skip
+    return figure
+
+
+def _has_auc(whole: Study) -> bool:
+    return any("roc_auc" in (cell.metric or "") for cell in whole.values())
+
+
+def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
+    """Draws a line for each method, in grey for those that the legend does not name."""
+    styles = styles_of(LINES_OF)
+    plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
+    axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
+    for method in sorted({place.method for place in found}, key=lambda name: name in styles):
+        own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
+        style = styles.get(method, {"color": "0.8"})
+        size = {"markersize": 3, "linewidth": 1.2 if method in styles else 0.7, "elinewidth": 0.6}
+        depths, means = [d for d, _ in own], [of.mean for _, of in own]
+        spread = [of.std if method in styles else None for _, of in own]
+        draw_line(axis, depths, means, spread, **style, **size)
+    depth_axis(axis, {place.layers for place in found})
+
+
+@matplotlib.rc_context(LINES | {"axes.grid": False})
+def draw(whole: Study, compared: Compared) -> Figure:
+    """Draws the mean gain of each method by depth, in points: a map for each group of graphs."""
+    found = gains(whole, compared)
+    methods = [*next(iter(found.values()))]
+    figure = Figure(figsize=(5.2, 1.2 + 0.24 * len(methods)), layout="constrained")
+    axes = figure.subplots(1, len(found), sharey=True, squeeze=False).flat
+    for (group, by_method), axis in zip(found.items(), axes):
+        _map(axis, by_method)
+        axis.set_title(f"{group} graphs", fontsize=9)
+    axes[0].set_yticks(range(len(methods)), [method.replace("+", " + ") for method in methods])
+    figure.suptitle(_finding(found), fontsize=9)
+    figure.supxlabel("layers, and number of graphs; *: fewer graphs; hatched: missing", fontsize=8)
+    return figure
+
+
+def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]) -> None:
+    """Draws a cell for each method and depth, with the mean difference from no method."""
+    depths = [*next(iter(by_method.values()))]
+    most = {depth: max(len(of[depth]) for of in by_method.values()) for depth in depths}
+    axis.set(xlim=(-0.5, len(depths) - 0.5), ylim=(len(by_method) - 0.5, -0.5))
+    for y, of in enumerate(by_method.values()):
+        for x, (depth, cells) in enumerate(of.items()):
+            corner = (x - 0.5, y - 0.5)
+            if not cells:
+                axis.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="////", color="0.8", lw=0))
+                continue
+            mean = statistics.fmean(cell.difference for cell in cells)
+            colour = colormaps[GAIN](0.5 + mean / (2 * STRONGEST))
+            axis.add_patch(Rectangle(corner, 1, 1, color=colour, lw=0))
+            text = points(mean) + "*" * (len(cells) < most[depth])
+            dark = np.dot(colour[:3], LUMA) < 0.5
+            axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
+    axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
+    axis.tick_params(bottom=False, left=False)
+    axis.spines[:].set_visible(False)
+
+
+def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]]]) -> str:
+    """Says which method gains most and least at the greatest depth, in the first group."""
+    group, by_method = next(iter(found.items()))
+    last = {
+        method: statistics.fmean(cell.difference for cell in [*of.values()][-1])
+        for method, of in by_method.items()
+        if of and [*of.values()][-1]
+    }
+    depths = [*next(iter(by_method.values()))]
+    if not last:
+        return "gain over no method, in points"
+    return extremes(f"Points gained, {depths[-1]} layers, {group}", last, 1)
