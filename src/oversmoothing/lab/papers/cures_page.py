@@ -335,7 +335,7 @@ def rows(whole: Study, found: Found, compared: Compared) -> list[list[object]]:
         if place in found:
             (candidate, own), beside = found[place], compared.get(place)
             numbers = [f"{x:.3g}" for x in beside] if beside else [""] * 3
-            means = [f"{own.mean:.2f}", f"{own.std:.2f}"]
+            means = [f"{own.mean:.6g}", f"{own.std:.6g}"]
             each = [" ".join(map(str, of)) for of in (own.values, own.seeds)]
             lines.append([*place, own.n, *means, *numbers, candidate, *each])
     return lines
