@@ -36,7 +36,8 @@ def test_what_is_not_finite_is_nan_and_spoils_no_neighbour(bad: float) -> None:
     for metric in (smoothness.rank, smoothness.effective_rank):
         values = metric(x)
         assert values[0].isnan() and values[1].item() == pytest.approx(6)
-    of_tokens = (smoothness.norm, smoothness.token_variance, smoothness.mean_share)
+    of_tokens = (smoothness.norm, smoothness.token_variance, smoothness.mean_share,
+                 smoothness.rank_one_distance)  # fmt: skip
     for metric in (*of_tokens, smoothness.cosine):
         assert metric(x).isnan().tolist() == [True, False], metric
     for metric in (graphs.dirichlet_energy, graphs.mad):
@@ -191,6 +192,18 @@ def test_ranks_of_a_known_spectrum() -> None:
     assert smoothness.stable_rank(torch.zeros(3, 2)) == 0
 
 
+def test_the_distance_to_rank_one_is_that_of_its_definition() -> None:
+    line = torch.outer(draw(30), draw(20, seed=1))
+    for scale in (1.0, -1e-200, 1e200):
+        assert smoothness.rank_one_distance(line * scale).item() == pytest.approx(0, abs=1e-12)
+    x = torch.tensor([[-4.0, 0.0, 1.0], [1.0, 2.0, 0.0]], dtype=torch.float64)
+    near = torch.outer(torch.tensor([4.0, -1.0]), x[0].float()).double()  # token 0, channel 0
+    units = (of / torch.linalg.svdvals(of).sum() for of in (x, near))
+    expected = torch.linalg.svdvals(next(units) - next(units)).sum()
+    torch.testing.assert_close(smoothness.rank_one_distance(x), expected)
+    assert smoothness.rank_one_distance(torch.zeros(3, 2)).isnan()
+
+
 def test_one_long_token_is_an_outlier_and_the_others_are_measured_without() -> None:
     x = draw(2, 30, 8)
     long = x.clone()
@@ -212,7 +225,13 @@ def test_one_long_token_is_an_outlier_and_the_others_are_measured_without() -> N
 
 OF_TOKENS = [
     *("cosine", "effective_rank", "stable_rank", "centered_stable_rank", "mean_share", "norm"),
-    *("token_variance", "max_norm_ratio", "largest_token_share", "largest_channel_share"),
+    *(
+        "rank_one_distance",
+        "token_variance",
+        "max_norm_ratio",
+        "largest_token_share",
+        "largest_channel_share",
+    ),
     *("effective_rank_without_outliers", "mean_share_without_outliers"),
 ]
 

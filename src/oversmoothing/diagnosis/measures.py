@@ -15,7 +15,8 @@ Of = Callable[..., Any]
 TOKENS = (
     *("cosine", "effective_rank", "mean_share", "norm", "stable_rank", "max_norm_ratio"),
     *("largest_token_share", "largest_channel_share", "effective_rank_without_outliers"),
-    *("mean_share_without_outliers", "centered_stable_rank", "rank", "token_variance"),
+    *("mean_share_without_outliers", "centered_stable_rank", "rank", "rank_one_distance"),
+    "token_variance",
 )
 EDGES = ("dirichlet_energy", "mad", "rayleigh_quotient", "rayleigh_quotient_loops", "mad_gap")
 OF_TOKENS: dict[str, Of] = {name: getattr(metrics, name) for name in TOKENS}
@@ -32,7 +33,8 @@ OF_GRADIENT: dict[str, Of] = {
 }
 MEASURES = (*OF_TOKENS, *OF_EDGES, *OF_LABELS, *OF_MAPS, BESIDE, *OF_SAMPLES, *OF_GRADIENT)
 ON_REQUEST = {  # slow, or like another one
-    *("centered_stable_rank", "rank", "token_variance", "attention_gap", "mad_gap"),
+    *("centered_stable_rank", "rank", "rank_one_distance", "token_variance", "attention_gap"),
+    "mad_gap",
 }
 DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
 SAMPLES = 8  # number of samples from which on measures across them are shown by default

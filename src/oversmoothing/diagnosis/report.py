@@ -35,6 +35,7 @@ LEGEND = {  # ↑: more alike if higher, ↓: if lower
     "stable_rank": "↓ energy of the tokens over that of their first direction",
     "centered_stable_rank": "↓ the same of the tokens without their mean",
     "rank": "↓ number of singular values above 0.001 of the whole",
+    "rank_one_distance": "↓ distance to a matrix of rank one; 0: all lie on a line",
     "mean_share": "↑ share of the mean token in the tokens' second moment; 1: all are equal",
     "norm": "mean length of a token",
     "token_variance": "↓ mean squared distance from the mean token",

@@ -33,6 +33,7 @@ from oversmoothing.metrics.smoothness import (
 )
 from oversmoothing.metrics.smoothness import norm as norm
 from oversmoothing.metrics.smoothness import rank as rank
+from oversmoothing.metrics.smoothness import rank_one_distance as rank_one_distance
 from oversmoothing.metrics.smoothness import rankme as rankme
 from oversmoothing.metrics.smoothness import sample_cosine as sample_cosine
 from oversmoothing.metrics.smoothness import singular_values as singular_values

@@ -11,6 +11,7 @@ from functools import cached_property, reduce
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.linalg import matrix_norm
 
 from oversmoothing.errors import InputError
 
@@ -221,6 +222,24 @@ def centered_stable_rank(x: Of) -> Tensor:
     return stable_rank(Tokens(t.whole() - mean, t.keep))
 
 
+def rank_one_distance(x: Of) -> Tensor:
+    """Distance to a matrix of rank one (Roth, 2024, arXiv:2407.11876): 0 to 2, 0 for rank one.
+
+    ‖X/‖X‖ − uvᵀ/‖uvᵀ‖‖ in the nuclear norm, where v is the token and u the channel with the largest
+    1-norm, and the sign is that of their common entry.
+
+    Shapes: x (..., N, C) -> (...); NaN for x = 0.
+    """
+    t = Tokens.of(x)
+    lost = t.scale.isnan() | (t.sums[1].sum(dim=-1) == 0)
+    X = t.whole().masked_fill(lost[..., None, None], 1.0)
+    i, j = (X.abs().sum(dim=dim).argmax(dim=-1)[..., None, None] for dim in (-1, -2))
+    v, u = X.take_along_dim(i, dim=-2), X.take_along_dim(j, dim=-1)
+    u = torch.where(u.take_along_dim(i, dim=-2) < 0, -u, u)
+    X, near = (of / matrix_norm(of, "nuc", keepdim=True) for of in (X, u @ v))
+    return matrix_norm(X - near, "nuc").masked_fill(lost, torch.nan)
+
+
 def mean_share(x: Of) -> Tensor:
     """N‖x̄‖² / Σ‖xᵢ‖², the share of the mean token in the second moment of the tokens.
 
@@ -329,7 +348,7 @@ def singular_values(x: Of, exact: bool = False) -> Tensor:
     if not exact:
         return t.singular_values
     unit = t.whole().masked_fill(t.scale.isnan()[..., None, None], 0.0)
-    sigma = torch.linalg.svdvals(unit / nonzero(torch.linalg.matrix_norm(unit, keepdim=True)))
+    sigma = torch.linalg.svdvals(unit / nonzero(matrix_norm(unit, keepdim=True)))
     return sigma.masked_fill(t.scale.isnan()[..., None], torch.nan)
 
 
