@@ -45,11 +45,7 @@ METHODS = {
     "centered": ["aggregator=centered"],
 }
 OTHERS = {  # methods that the study does not have -> overrides
-    "BatchNorm": "aggregator=batchnorm",
-    "GraphNorm": "aggregator=graphnorm",
-    "MeanNorm": "aggregator=meannorm",
-    "NodeNorm": "aggregator=nodenorm",
-    "DGN": "aggregator=diffgroupnorm",
+    "ContraNorm+LayerNorm": "aggregator=contranorm aggregator@then=layernorm",
     "DropNode": "backbone.drop_node=0.3",
     "DropMessage": "backbone.drop_message=0.3",
 }
@@ -291,7 +287,7 @@ def cures(
         name = BASELINE if method in OTHERS else method
         cell = study()[Place(graph, network, depth, name)]
         words = [f"experiment={cell.experiment}", *cell.overrides, *cell.candidates[0]]
-        words += [OTHERS[method]] if method in OTHERS else []
+        words += OTHERS.get(method, "").split()
         return training([*words, f"device={run.place}"], seeds_of(cell)).step
 
     methods = [*dict.fromkeys(place.method for place in study()), *OTHERS]
