@@ -8,6 +8,8 @@ from small_vit import DISTILLED, Swap, centered, images, vit, vit_contranorm
 from timm.layers import Attention
 from torch import Tensor
 
+import oversmoothing as osm
+from oversmoothing.adapters.names import known
 from oversmoothing.aggregators.base import Context
 from oversmoothing.lab.backbones import vit_attention
 
@@ -37,6 +39,22 @@ def test_after_acts_on_the_output_of_the_branch() -> None:
     plain, attention = (vit(*a).network.blocks[0].attn for a in ([], [vit_contranorm()]))
     expected = attention.after[0](plain(x), Context(prefix=1))
     assert torch.allclose(attention(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["neutreno", "value_residual"])
+def test_methods_that_read_the_first_block_are_those_of_apply(method: str) -> None:
+    ours, other = vit(known()[method]).double(), vit().double().network
+    other.load_state_dict(ours.network.state_dict(), strict=False)
+    osm.apply(other, method)
+    x = images(2, 3, 64, 64).double()
+    tokens = []
+    other.norm.register_forward_hook(lambda *call: tokens.append(call[-1]))
+    other((x - ours.mean) / ours.std)
+    torch.testing.assert_close(ours(x)[0], tokens[0], rtol=0, atol=1e-12)
+    for found in (ours(x)[0].square().sum(), ours.layers(x)[-1].square().sum()):
+        found.backward()
+        assert ours.network.blocks[0].attn.qkv.weight.grad.isfinite().all()
+    assert len(list(ours.attention_maps(x))) == ours.depth
 
 
 @torch.no_grad()

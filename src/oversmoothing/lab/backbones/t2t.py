@@ -89,7 +89,7 @@ class T2TViT(TokenStream):
         super().__init__(network, name, STRIDE, 1, False, mean, std)
         self._sinusoids: Tensor | None = None
         indices = chosen(blocks, self.depth, "backbone.blocks")
-        equip(network, indices, aggregators, self.prefix, after)
+        self.current = equip(network, indices, aggregators, self.prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, CLS and positions. Shapes: (B, 3, H, W) -> (B, 1 + H·W/256, C)."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.blocks import block_index, chosen
+from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
@@ -28,7 +29,7 @@ from oversmoothing.lab.backbones.options import (
     per_channel,
 )
 from oversmoothing.lab.backbones.pretrained import check_name, create
-from oversmoothing.lab.backbones.vit_attention import attending, attention_map, equip
+from oversmoothing.lab.backbones.vit_attention import attending, attention_map, during, equip
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer
@@ -52,6 +53,7 @@ class TokenStream(nn.Module):
         dim: channels C.
         depth: number of blocks.
         name, patch, prefix, pretrained: as given.
+        current: keeps the values of the first block for methods that read them, else None.
 
     Raises:
         InputError: ``mean`` or ``std`` is not three numbers.
@@ -69,6 +71,7 @@ class TokenStream(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
+        self.current: Current | None = None
         self.name, self.patch, self.prefix, self.pretrained = name, patch, prefix, pretrained
         self.dim, self.depth = network.embed_dim, len(network.blocks)
         self.register_buffer("mean", per_channel("mean", mean), persistent=False)
@@ -122,7 +125,9 @@ class TokenStream(nn.Module):
 
         Shapes: (B, 3, H, W) -> depth × (B, heads, N, N).
         """
-        x = self._tokens(images)
+        yield from during(self.current, self._maps(self._tokens(images)))
+
+    def _maps(self, x: Tensor) -> Iterator[Tensor | None]:
         for block in self.network.blocks:
             yield attention_map(block.attn, block.norm1(x))
             x = block(x)
@@ -149,7 +154,9 @@ class TokenStream(nn.Module):
         return self.embed((images - self.mean) / self.std)
 
     def _stream(self, images: Tensor) -> Iterator[Tensor]:
-        x = self._tokens(images)
+        return during(self.current, self._blocks(self._tokens(images)))
+
+    def _blocks(self, x: Tensor) -> Iterator[Tensor]:
         for block in self.network.blocks:
             with attending(x.device):
                 x = block(x)
@@ -221,7 +228,7 @@ class ViT(TokenStream):
                 "backbone.freeze_pos_embed=false to train it",
                 stacklevel=2,
             )
-        equip(network, indices, aggregators, prefix, after)
+        self.current = equip(network, indices, aggregators, prefix, after)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeds patches, prefix and positions. Shapes: (B, 3, H, W) -> (B, N, C)."""

@@ -10,16 +10,22 @@ first norm. The result goes to LayerScale and the residual sum. The attention is
 """
 
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, Replacing
-from oversmoothing.adapters.site import AfterModule
-from oversmoothing.adapters.sites import SHOWN, SITES, Chain, Factory, Sites
+from oversmoothing.adapters.attention import (
+    InsideAttention,
+    InsteadOfAttention,
+    Replacing,
+    share_first_values,
+)
+from oversmoothing.adapters.calls import Current
+from oversmoothing.adapters.site import AfterModule, Placed
+from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Chain, Factory, Sites
 from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
 from oversmoothing.lab.backbones.options import in_bf16_on_cpu
@@ -30,11 +36,12 @@ if TYPE_CHECKING:
 
 PARTS = ("qkv", "q_norm", "k_norm", "norm", "proj")  # of an attention; unused without it
 After = Literal["branch", "norm2", "norms"]
+T = TypeVar("T")
 
 
 def equip(
     network: nn.Module, chosen: list[int], factories: list[Factory], prefix: int, after: After
-) -> None:
+) -> Current | None:
     """Puts new instances of the aggregators into the chosen blocks of a network.
 
     Args:
@@ -48,11 +55,15 @@ def equip(
             ``norms``: instead of every LayerNorm (two in each block and the final one), as in
             ContraNorm's code for ViTs.
 
+    Returns:
+        What keeps the values of the first block for the others, see ``during``; None if nothing
+        reads them.
+
     Raises:
         InputError: aggregators that exclude each other.
     """
     dim = network.embed_dim
-    sites = Sites(factories, dim, "backbone vit", (*SITES, SHOWN))
+    sites = Sites(factories, dim, "backbone vit", (*SITES, SHOWN, VALUES))
     if after != "branch":
         sites.build("instead", dim)  # unused, but keeps the random numbers of earlier versions
     here = SITES if after == "branch" else ("inside", "instead")
@@ -63,6 +74,26 @@ def equip(
         _freeze_unreached(block)
     if after == "norms" and len(network.blocks) - 1 in chosen:
         _replace(network, "norm", sites.build("after", dim), prefix)
+    attentions = [network.blocks[i].attn for i in chosen]
+    placed = [Placed(own, own.inside) for own in attentions if hasattr(own, "inside")]
+    if not any(place.site.reads_values for place in placed):
+        return None
+    current = Current()
+    share_first_values(network, placed, current)
+    return current
+
+
+def during(current: Current | None, blocks: Iterator[T]) -> Iterator[T]:
+    """Runs the blocks as one call, in which the values of the first one are kept."""
+    return blocks if current is None else _kept(current, blocks)
+
+
+def _kept(current: Current, blocks: Iterator[T]) -> Iterator[T]:
+    current.enter(None, torch.is_grad_enabled())
+    try:
+        yield from blocks
+    finally:
+        current.leave()
 
 
 class InPlaceOfNorm(nn.Module):
