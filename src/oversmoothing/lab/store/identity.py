@@ -18,6 +18,8 @@ import yaml
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
+from oversmoothing.aggregators.base import SIZES
+
 NEUTRAL = ("_target_", "_part_", "_partial_", "root", "cache", "workers", "log_every")  # not hashed
 IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
 Node = dict[str, Any]
@@ -76,9 +78,9 @@ def _with_options(node: Node) -> str:
 
 
 def _says(key: str, value: Any) -> bool:
-    """Whether an option is worth a word: not what ``described`` says apart, nor a reference."""
+    """Whether an option is worth a word: not what is said apart, a reference, or a given size."""
     plain = not isinstance(value, (dict, list)) and "${" not in str(value)
-    return plain and key not in ("_part_", "depth")
+    return plain and key not in ("_part_", "depth", *SIZES)
 
 
 def identity(config: DictConfig) -> Node:
