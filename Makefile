@@ -59,7 +59,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z0-9_]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo
 	@echo "  Tables:"
-	@awk '/^  [a-z0-9_]+:$$/ {name = $$1} /^    title: / && name != "cures" \
+	@awk '/^  [a-z0-9_]+:$$/ {name = $$1} /^    title: / && name != "cures:" \
 	  {sub(":", "", name); sub("^    title: *\"", ""); sub("\"$$", ""); sub(", not comparable[^)]*", ""); \
 	  printf "  make %-24s %s\n", name, $$0}' \
 	  results/expected/*.yaml

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
@@ -29,7 +28,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from oversmoothing.errors import Problems, closest, install, meant
+from oversmoothing.errors import Problems, install, meant
+from oversmoothing.lab.launch.keys import is_new, key_problem, keys_of, node_of
 from oversmoothing.lab.store import files
 
 CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or files.CONFIGS).resolve()
@@ -41,7 +41,6 @@ MORE = {  # what a group offers beside its options
     "data.options.name=PubMed",
 }
 Axes = dict[str, list[Override]]  # key or group -> its values; several in a sweep
-Keys = dict[str, Any]  # dotted key -> value, for inner nodes as well as for leaves
 
 
 @dataclass
@@ -86,7 +85,7 @@ def plan(words: list[str], multirun: bool = False) -> Plan:
     if absent := [f"{path}: no such folder of configs" for path in folders if not path.is_dir()]:
         return Plan(problems + absent)
     parsed = {override.input_line for override in overrides}
-    made = Plan(problems, unclear={_node(w.split("=")[0]) for w in words if w not in parsed})
+    made = Plan(problems, unclear={node_of(w.split("=")[0]) for w in words if w not in parsed})
     try:
         axes = _swept(made, _accepted(made, overrides, folders), multirun, folders)
         made.configs = _combined(made, axes)
@@ -273,7 +272,7 @@ def _accepted(made: Plan, overrides: list[Override], folders: list[Path]) -> Axe
             values, found = _values(override, folders)
         if is_group(override):
             found = found or [x for value in values if (x := _group_problem(value, folders))]
-            made.unclear |= {_node(key)} if found else set()
+            made.unclear |= {node_of(key)} if found else set()
         made.problems += found
         if not found:
             axes[key] = values
@@ -387,7 +386,7 @@ def _hydra(overrides: list[Override]) -> DictConfig:
     config = copy.deepcopy(base(_choice(overrides)))
     for override in overrides:
         own = override.is_hydra_override() and not _is_composed(override)
-        if own and not _key_problem(override, _keys(config)):
+        if own and not key_problem(override, keys_of(config)):
             _put(config, override)
     return config.hydra
 
@@ -417,108 +416,25 @@ def _combined(made: Plan, axes: Axes) -> list[DictConfig]:
     return [_assembled(list(chosen)) for chosen in itertools.product(*fixed)]
 
 
-# Names of keys
-
-
 def _refused_keys(made: Plan, axes: Axes) -> set[str]:
     """Returns the keys that do not exist with one of the choices of groups."""
     composed = {key: values for key, values in axes.items() if _is_composed(values[0])}
     refused: set[str] = set()
     for chosen in itertools.product(*composed.values()):
-        keys = _keys(base(_choice(chosen)))
+        keys = keys_of(base(_choice(chosen)))
         if len(axes.get("experiment", [])) > 1 and keys.get("hydra.sweeper.params"):
             name = keys["hydra.runtime.choices"]["experiment"]
             made.problems.append(f"experiment: {name} defines a sweep; run it alone")
         for key in [key for key in axes if key not in composed and key not in refused]:
-            found = [line for value in axes[key] if (line := _key_problem(value, keys))]
+            found = [line for value in axes[key] if (line := key_problem(value, keys))]
             if found and not made.unclear & {key.lstrip("+~").split(".")[0], "experiment"}:
                 made.problems += found
             if found:
                 refused.add(key)
-            elif _is_new(key, keys):
+            elif is_new(key, keys):
                 made.new.add(key)
     return refused
 
 
-def flat(node: dict[str, Any], prefix: str = "") -> Keys:
-    """Lists the keys of a config, at every depth, by their dotted names."""
-    found: Keys = {}
-    for name, value in node.items():
-        found[f"{prefix}{name}"] = value
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-    return found
-
-
-def _keys(config: DictConfig) -> Keys:
-    """Maps dotted keys to values; interpolations stay unresolved."""
-    return flat(OmegaConf.to_container(config, resolve=False))
-
-
-def _is_new(key: str, keys: Keys) -> bool:
-    """Whether a key is added to a mapping that is empty in its YAML, such as ``options: {}``."""
-    parent = key.rpartition(".")[0]
-    return bool(parent) and (keys.get(parent) == {} or _is_new(parent, keys))
-
-
-def _key_problem(override: Override, keys: Keys) -> str | None:
-    """Returns the mistake in the name of a key; None if it is valid."""
-    key, value = override.key_or_group, override.value()
-    names = [k for k, v in flat({key: value}).items() if not (isinstance(v, dict) and v)]
-    if unknown := [name for name in names if name not in keys and not _is_new(name, keys)]:
-        opened = override.is_add() or override.is_force_add()  # Hydra has open dictionaries
-        ours = not (override.is_hydra_override() and opened)
-        return _no_such_key(unknown[0], keys) if ours else None
-    if _is_new(key, keys):
-        return None
-    if override.is_add():
-        return f"+{key}: it exists already; write {key}=… without the +"
-    node = keys[key]
-    if value is None and "." in key and isinstance(node, dict) and "_target_" in node:
-        return None  # null turns off a part of a part
-    if keys[key] == {} or not any(isinstance(keys.get(name), dict) for name in names):
-        return None  # an empty mapping takes any keys, in one mapping or one by one
-    for place in keys["hydra.runtime.choices"]:
-        if _node(place) == key:
-            return f"{key}: choose its option by {place}=…, set its keys by {key}.…=…"
-    return f"{key}: it is not a value; set one of its keys: {', '.join(_leaves(keys, f'{key}.'))}"
-
-
-def _no_such_key(key: str, keys: Keys) -> str:
-    """Returns the error; it suggests a similar key in the same part, or else elsewhere."""
-    is_hydra, chosen = key.startswith("hydra."), keys["hydra.runtime.choices"]
-    part, _, leaf = key.rpartition(".") if is_hydra else key.partition(".")
-    groups = [place for place in chosen if "/" not in place]
-    if is_hydra:
-        own = [name for name in keys if name.rpartition(".")[0] == part]
-    else:
-        at_top = [name for name in _leaves(keys) if "." not in name]
-        own = _leaves(keys, f"{part}.") if leaf else [*groups, *at_top]
-    near = {name.removeprefix(f"{part}."): name for name in own}
-    last = {} if is_hydra else {name.rpartition(".")[2]: name for name in _leaves(keys)}
-    option = "".join(f" with {place}={name}" for place, name in chosen.items()
-                     if _node(place) == part)  # fmt: skip
-    line = f"{key}: no such key{option}"
-    if close := closest(leaf or key, near) or closest(key.rpartition(".")[2], last, cutoff=0.75):
-        return f"{line}; did you mean {close!r}?"
-    top = sorted({name.split(".")[0] for name in [*keys, *groups]})
-    if not leaf:
-        return f"{line}; known: {', '.join(top)}"
-    if part.split(".")[0] not in top:
-        return f"{line}; {meant(part, top)}"
-    return f"{line}; known: {', '.join(own)}" if own else f"{line}, which has no keys"
-
-
-def _leaves(keys: Keys, prefix: str = "") -> list[str]:
-    """Lists the dotted names of all keys that hold a value, without Hydra's own."""
-    own = {k: v for k, v in keys.items() if k.startswith(prefix) and not k.startswith("hydra.")}
-    return [k for k, v in own.items() if not (isinstance(v, dict) or "._" in f".{k}")]
-
-
 def _place(override: Override) -> str:
     return override.get_key_element().lstrip("+~")
-
-
-def _node(place: str) -> str:
-    """Returns the node that a choice sets: ``then`` for ``aggregator@then``."""
-    return place.lstrip("+~").split("@")[-1]
