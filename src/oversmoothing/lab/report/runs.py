@@ -1,6 +1,7 @@
 """Writes one page of all recorded runs, to filter and sort in a browser: ``oversmoothing report``.
 
-A row is a run with all its recorded seeds. Runs of tables come from ``results/*.jsonl``, those of
+A row is a run with all its recorded seeds, without the candidates of a study that were not chosen.
+Runs of tables come from ``results/*.jsonl``, those of
 the study of methods from ``results/cures.csv``; the tables name their commands.
 """
 
@@ -42,7 +43,6 @@ class Run:
         more: other metric -> mean and std.
         tables: that show it.
         where: it was run: versions, device, commit and time.
-        candidate: it was only tried, with the seeds of a search, and not chosen.
     """
 
     id: str
@@ -61,7 +61,6 @@ class Run:
     tables: tuple[str, ...]
     experiment: str
     where: str = ""
-    candidate: bool = False
 
 
 def write_runs(path: Path, results: Path, home: tuple[str, str]) -> None:
@@ -146,7 +145,7 @@ def _command(words: Sequence[str], seeds: Sequence[str]) -> str:
 
 
 def _of_studies(results: Path) -> Iterator[Run]:
-    """Yields a row for each candidate of each cell of tables with candidates, such as cures."""
+    """Yields a row for each cell of tables with candidates, such as cures: the one chosen."""
     tables: dict[str, dict[tuple[str, ...], Cell]] = {}
     for cell in load(results / "expected", chosen=True):
         place = (cell.block, cell.reading, cell.column[2:], cell.key)
@@ -166,6 +165,8 @@ def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> I
         values = {line["seed"]: float(line["test_accuracy"]) for line in own}
         validated = {line["seed"]: float(line["val_accuracy"]) for line in own}
         cell = cells[tuple(place)]
+        if values.keys() <= {*map(str, cell.about.tuning_seeds)}:
+            continue  # it was only tried
         words = [*cell.words, *candidate.split()]
         yield Run(
             id=own[0]["run"],
@@ -182,7 +183,6 @@ def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> I
             command=_command(words, [*values]),
             tables=(cell.about.name,),
             experiment=cell.experiment,
-            candidate=values.keys() <= {*map(str, cell.about.tuning_seeds)},
         )
 
 
