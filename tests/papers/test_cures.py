@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import name_problems
-from oversmoothing.lab.papers import RESULTS, cures, cures_cells, cures_page
+from oversmoothing.lab.papers import RESULTS, cures, cures_cells, cures_figures, cures_page
 from oversmoothing.lab.papers.cures_cells import Place, Record, study
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.report.verdict import Measured
@@ -183,6 +183,12 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     assert "| centered | 10.0 ± 0.0 |" in table and "Not measured on any graph: none." in table
     assert PLACE._replace(method="none").command() in table
     assert "1 of 2 cells are measured" in table
+
+
+def test_the_figure_of_a_part_needs_no_baseline() -> None:
+    own = [p for p in study() if (p.graph, p.method) == ("Cora", "GCNII")]
+    figure = cures_figures.draw_depths(study(), {place: accuracy([1.0, 2.0]) for place in own})
+    assert [axis.get_title() for axis in figure.axes] == ["Cora"]
 
 
 def test_depths_that_a_graph_does_not_have_are_not_missing() -> None:

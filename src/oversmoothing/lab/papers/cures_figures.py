@@ -59,7 +59,8 @@ def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
     """Draws a line for each method, in grey for those that the legend does not name."""
     styles = styles_of(LINES_OF)
     plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
-    axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
+    if plain:
+        axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
     for method in sorted({place.method for place in found}, key=lambda name: name in styles):
         own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
         style = styles.get(method, {"color": "0.8"})
