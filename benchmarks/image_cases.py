@@ -267,8 +267,8 @@ def wsss_step(
 
     A step is CAMs, PAR, pseudo labels, losses, backward and AdamW, with random weights and in
     float32 (TF32 products on a GPU), and with trainer.precision=bf16 and trainer.compile=true.
-    --no-energy leaves L_reg out. Records beside ToCo are of ToCo's code without its two
-    contrastive losses, with L_reg of ours on both sides, at the commit that they name.
+    --no-energy leaves L_reg out. Records beside ToCo are of ToCo's
+    code without its contrastive losses and with our L_reg, at the commit that they name.
     """
     torch._dynamo.config.recompile_limit = 64  # every form compiles the same functions
     torch.set_float32_matmul_precision("high" if run.place.type == "cuda" else "highest")

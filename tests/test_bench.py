@@ -63,7 +63,7 @@ def test_the_record_is_whole(bench: ModuleType, tmp_path: Path) -> None:
             assert values[1] <= values[0] <= values[2] or values[0] != values[0]
             assert all(row[name] for name in ("n", "command", "commit", "device", "date"))
         bench.write(tmp_path / f"{theme}.csv", rows)
-        shown = bench.write_page(tmp_path, theme).read_text("utf-8")
+        shown = bench.write_page(tmp_path, theme, bench.titles(theme)).read_text("utf-8")
         assert shown == (RECORD / f"{theme}.md").read_text("utf-8"), "bench.py page --publish"
 
 
