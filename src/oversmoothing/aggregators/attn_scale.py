@@ -7,8 +7,6 @@ beyond it is scaled by 1 + λ. Where a token does not see all others, v̄ is the
 it sees.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +32,7 @@ class AttnScale(Masked, Inside):
     ``context.mask`` or ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    can_be_causal: ClassVar[bool] = True
+    can_be_causal = True
     row_sum = False
 
     def __init__(self, heads: int = 1, start: float = 0.0) -> None:

@@ -1,7 +1,5 @@
 """Batch normalisation of each channel over all tokens (Ioffe, Szegedy, ICML 2015)."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
@@ -33,8 +31,8 @@ class BatchNorm(Masked, After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    can_be_shared: ClassVar[bool] = False
-    of_batch: ClassVar[bool] = True
+    can_be_shared = False
+    of_batch = True
 
     def __init__(self, dim: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()

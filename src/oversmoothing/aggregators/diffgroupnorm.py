@@ -5,8 +5,6 @@
 Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
 """
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
@@ -38,8 +36,8 @@ class DiffGroupNorm(Masked, After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    can_be_shared: ClassVar[bool] = False
-    of_batch: ClassVar[bool] = True
+    can_be_shared = False
+    of_batch = True
 
     def __init__(
         self,

@@ -5,8 +5,6 @@
 in each channel, with the mean x̄ over all tokens of a sample, or nodes of a graph.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +28,7 @@ class GraphNorm(After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    reads_edges: ClassVar[bool] = False
+    reads_edges = False
     reads_mask = True
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:

@@ -5,8 +5,6 @@
 A branch f begins with a small share, so a deep network begins near the identity.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +26,7 @@ class ReZero(Tokenwise, After):
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    of_branches: ClassVar[bool] = True
+    of_branches = True
 
     def __init__(self, dim: int, start: float = 0.0, per_channel: bool = False) -> None:
         super().__init__()

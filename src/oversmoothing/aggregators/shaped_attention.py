@@ -6,8 +6,6 @@ He, Hofmann, Simplifying Transformer Blocks, ICLR 2024:
 Where a token does not see all others, 11ᵀ/n is the uniform attention over those that it sees.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +33,7 @@ class ShapedAttention(Masked, Inside):
     ``context.mask`` or ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    can_be_causal: ClassVar[bool] = True
+    can_be_causal = True
     row_sum = False
 
     def __init__(

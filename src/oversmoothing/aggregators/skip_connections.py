@@ -13,7 +13,7 @@ width:
 """
 
 import math
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ Combination = Literal["max", "mean", "cat"]
 class Connection(Tokenwise):
     """Base of aggregators that read the inputs of layers."""
 
-    reads_inputs: ClassVar[bool] = True
+    reads_inputs = True
 
 
 class Residual(Connection, After):
