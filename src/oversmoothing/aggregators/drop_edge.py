@@ -7,7 +7,7 @@ from oversmoothing.aggregators.base import Tokenwise
 from oversmoothing.aggregators.checks import number
 from oversmoothing.errors import InputError
 
-_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
+_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd, so multiplication loses no bit
 
 
 class Dropping(Tokenwise):
@@ -30,7 +30,7 @@ class Dropping(Tokenwise):
 
 
 class DropEdge(Dropping):
-    """Draws in training which edges to keep; all layers have the same ones. Self-loops stay.
+    """Draws in training which edges to keep, the same ones in all layers. Self-loops stay.
 
     Args:
         rate: share of the edges that are left out, both directions together.

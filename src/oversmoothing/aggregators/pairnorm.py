@@ -22,7 +22,7 @@ class PairNorm(Masked, After):
     - ``PN-SI``: s·xᶜ_i / sqrt(eps + ‖xᶜ_i‖²), so that every token has norm s;
     - ``PN-SCS``: s·x_i / sqrt(eps + ‖x_i‖²) − x̄.
 
-    Computed in float32 or wider, since sums of squares leave float16's range.
+    The computation is in float32 or wider, since sums of squares leave float16's range.
 
     Args:
         mode: one of the three.
@@ -31,7 +31,8 @@ class PairNorm(Masked, After):
         eps: added under the root, as in the authors' code.
 
     Raises:
-        InputError: an unknown mode, a scale that is not above 0 and finite, or a negative eps.
+        InputError: the mode is unknown, the scale is not above 0 and finite, eps is negative,
+            ``context`` is causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

@@ -21,7 +21,7 @@ class ReZero(Tokenwise, After):
         per_channel: learn one α for each channel (LayerScale), else one for all (ReZero).
 
     Raises:
-        InputError: ``start`` is not finite.
+        InputError: dim is below 1, or ``start`` is not finite.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
