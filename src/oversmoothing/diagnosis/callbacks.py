@@ -76,7 +76,7 @@ class Monitor(_Steps):
     """Measures the layers of a model in a plain training loop, and prints a line each time.
 
     ``monitor = Monitor(model, every=100)`` before the loop, ``wandb.log(monitor(images))`` in it.
-    Each call is a step, and the first one is measured. It changes no bit of the training.
+    Each call is a step, and the first one is measured. The training is the same bit for bit.
 
     Args:
         model: see :func:`diagnose`.
@@ -89,7 +89,8 @@ class Monitor(_Steps):
         step: number of calls so far; set it when a training goes on.
 
     Raises:
-        InputError: ``every`` is below 1.
+        InputError: ``every`` is below 1; or, at the first call, the inputs cannot be measured.
+            Later calls only warn of this.
     """
 
     def __init__(

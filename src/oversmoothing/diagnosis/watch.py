@@ -1,4 +1,4 @@
-"""Forward hooks that measure the layers of a model, and keep numbers only."""
+"""Forward hooks that measure the outputs, maps and gradients of the layers of a model."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ class Watch:
         return lambda module, args: self.running.append((name, []))
 
     def _follow(self, stack: ExitStack, name: str, layer: nn.Module) -> None:
-        """Measures the sums of the convolutions of a layer of ``to_hetero``."""
+        """Measures the merged outputs of the convolutions of a layer of ``to_hetero``."""
         merged = Merged(self.plan.model, name)
 
         def end(part: str, module: nn.Module, args: Any, output: Any) -> None:

@@ -16,7 +16,7 @@ from oversmoothing.metrics.smoothness import AT_ONCE, Of, Tokens, at_once, doubl
 
 
 def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(1/N) Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2): 0 on constants.
+    """(1/N) Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2); 0: all equal.
 
     With L = D − A this is 2 tr(xᵀLx)/N, as the sum has both directions of every edge; others print
     tr(xᵀLx)/N or tr(xᵀLx). It falls with the norm of x; :func:`rayleigh_quotient` does not.
@@ -33,8 +33,8 @@ def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tens
 def rayleigh_quotient(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
     """tr(xᵀLx)/‖x‖_F² with L = I − D^{-½}AD^{-½}, the normalised Dirichlet energy: 0 to 2.
 
-    It is 0 on D^{½}1, not on constants. A node without neighbours adds 0 to tr(xᵀLx). Others halve
-    it, or take L = D − A.
+    It is 0 for nodes xᵢ = √dᵢ y, not for equal nodes. A node without neighbours adds 0 to tr(xᵀLx).
+    Others halve it, or take L = D − A.
 
     Shapes: x (..., N, C), edges (2, E), weight (E,) -> (...); NaN for x = 0.
     """
@@ -164,6 +164,6 @@ def _pieces(
     weight = torch.ones(edges.shape[1]) if weight is None else weight
     other = edges[0] != edges[1]
     few = max(1, at_once(x) // 4)  # several copies of both ends are formed
-    for piece, w in zip(edges[:, other].split(few, dim=1),
-                        weight.to(x.device)[other].split(few)):  # fmt: skip
+    weights = weight.to(x.device)[other].split(few)
+    for piece, w in zip(edges[:, other].split(few, dim=1), weights):
         yield piece[0], piece[1], w

@@ -20,7 +20,7 @@ AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if
 PIECES = 32
 TOGETHER = 1 << 17  # entries of several samples that are measured at a time
 OUTLIER = 5.0  # times the median norm; longer tokens are outliers
-TINY = 1e-300  # above 0 and below the norms of all other tokens
+TINY = 1e-300  # lower bound of the norms of tokens, so that a zero token has no NaN
 
 
 class Tokens:
@@ -324,20 +324,19 @@ def mean_share_without_outliers(x: Of) -> Tensor:
 
 
 def _without_outliers(measure: Callable[[Of], Tensor], t: Tokens) -> Tensor:
-    """Measures samples with outliers once more, without these."""
-    values = measure(t)
-    return (
-        values if t.inliers is None else values.masked_scatter(t.inliers[0], measure(t.inliers[1]))
-    )
+    """Measures all samples, and again without their outliers those that have some."""
+    if t.inliers is None:
+        return measure(t)
+    some, others = t.inliers
+    return measure(t).masked_scatter(some, measure(others))
 
 
 def singular_values(x: Of, exact: bool = False) -> Tensor:
     """Singular values of x/‖x‖_F, descending; all 0 where x = 0.
 
     They are computed from the eigenvalues of the smaller Gram matrix, which is faster than an SVD.
-    Rounding changes an eigenvalue by about 1e-15 and a singular value σ by
-    5e-16/σ: 5e-13 at the threshold 1e-3. Values below about 5e-8 are noise. There is no gradient
-    where one of them is 0.
+    Rounding changes an eigenvalue by about 1e-15 and a singular value σ by 5e-16/σ: 5e-13 at the
+    threshold 1e-3. Values below about 5e-8 are noise. There is no gradient where one of them is 0.
 
     Args:
         exact: use an SVD, for ratios of singular values below 1e-6.
