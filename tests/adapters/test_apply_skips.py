@@ -222,3 +222,11 @@ def test_edges_that_cannot_be_dropped_are_refused() -> None:
             model = osm.apply(gcn(**options), method).train()
             with pytest.raises(osm.InputError, match="^model: "):
                 model(X, edges)
+
+
+@pytest.mark.parametrize("widths", [(8, 16, 4), (8, 1, 16)])  # the second would broadcast
+def test_outputs_of_another_width_are_not_added(widths: tuple[int, ...]) -> None:
+    model = nn.Sequential(*map(nn.Linear, widths, widths[1:]))
+    osm.apply(model, "residual", where="[01]", pre_activation=True)
+    with pytest.raises(osm.InputError, match="^aggregator: "):
+        model(torch.randn(2, 5, 8))

@@ -43,8 +43,8 @@ class Residual(Connection, After):
             connection; otherwise it acts once for each layer.
 
     Raises:
-        InputError: the scale is not finite, the interval is below 1, or without ``pre_activation``
-            no input of a layer has the shape of x.
+        InputError: the scale is not finite, the interval is below 1, or what would be added does
+            not have the shape of x.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -59,7 +59,12 @@ class Residual(Connection, After):
         earlier = context.outputs if self.pre_activation else inputs_like(x, context)
         if context.layer % self.interval or len(earlier) < self.interval:
             return x
-        return x + self.scale * earlier[-self.interval]
+        if (added := earlier[-self.interval]).shape != x.shape:
+            raise InputError(
+                f"aggregator: a residual cannot add outputs {tuple(added.shape)} to "
+                f"{tuple(x.shape)}; choose layers that keep the number of channels"
+            )
+        return x + self.scale * added
 
 
 class InitialResidual(Connection, After):

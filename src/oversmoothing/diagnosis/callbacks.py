@@ -6,13 +6,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
+import torch.distributed as dist
 from torch import nn
 
 from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.sentences import line
-from oversmoothing.distributed import initialized, rank
+from oversmoothing.distributed import initialized
 from oversmoothing.errors import InputError, meant
 
 
@@ -114,7 +115,7 @@ class Monitor(_Steps):
             **kwargs: of the model.
         """
         step, self.step = self.step, self.step + 1
-        if initialized() and rank():
+        if initialized() and dist.get_rank():
             return {}
         report = self.report(step, self.model, *inputs, **kwargs)
         if report and self.show:

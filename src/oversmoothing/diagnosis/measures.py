@@ -71,7 +71,7 @@ class OwnMeasure(str):
                 f"metrics: {self} returns {got} for tokens {tuple(x.shape)}; return one number "
                 f"for each sample, a tensor {tuple(x.shape[:1])}"
             )
-        return found.double()
+        return smoothness.double(found)
 
 
 class Pair(str):
@@ -100,7 +100,7 @@ class Pair(str):
                 f"pairs: {self} is {self.places}, but {name} has {x.shape[-2]} tokens; choose "
                 "other tokens or layers"
             )
-        i, j = (x[..., place, :].double() for place in self.places)
+        i, j = (smoothness.double(x[..., place, :]) for place in self.places)
         return torch.cosine_similarity(i, j, dim=-1).reshape(-1)
 
 

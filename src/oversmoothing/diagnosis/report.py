@@ -204,8 +204,8 @@ class Report:
             The figure and a list of its axes.
 
         Raises:
-            InputError: matplotlib is not installed, a metric was not measured, a curve is unknown,
-                there are fewer axes than metrics, or the file cannot be written.
+            InputError: matplotlib is not installed, a metric was not measured or none is given, a
+                curve is unknown, there are fewer axes than metrics, or the file cannot be written.
         """
         several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
         axes = None if ax is None else [*several]

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from oversmoothing.metrics.smoothness import double
+
 TINY = 1e-30  # lower bound of norms and of arguments of a logarithm
 
 
@@ -43,11 +45,12 @@ class MapSums(NamedTuple):
 
     def measures(self) -> dict[str, Tensor]:
         """The means over heads, by the names of the functions below, each (...)."""
-        n = self.rows.to(self.columns.device, torch.float64)[..., None]
-        directions, mass = self.columns.double().unbind(dim=-2)
+        rows, entropy, columns = map(double, self)
+        n = rows.to(columns.device)[..., None]
+        directions, mass = columns.unbind(dim=-2)
         found = {
             "attention_similarity": (directions.square().sum(dim=-1) - n) / (n * (n - 1)),
-            "attention_entropy": self.entropy.double() / (n * n.log()),
+            "attention_entropy": entropy / (n * n.log()),
             "attention_sink": mass.amax(dim=-1) / n,
         }
         single = (n == 1)[..., 0]
@@ -62,7 +65,7 @@ def attention_similarity(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_similarity"]
+    return MapSums.of([double(A)]).measures()["attention_similarity"]
 
 
 def attention_entropy(A: Tensor) -> Tensor:
@@ -72,7 +75,7 @@ def attention_entropy(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_entropy"]
+    return MapSums.of([double(A)]).measures()["attention_entropy"]
 
 
 def attention_sink(A: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ def attention_sink(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_sink"]
+    return MapSums.of([double(A)]).measures()["attention_sink"]
 
 
 def attention_gap(A: Tensor) -> Tensor:
@@ -93,7 +96,7 @@ def attention_gap(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one, NaN for N = 1.
     """
-    sigma = torch.linalg.svdvals(A.double())
+    sigma = torch.linalg.svdvals(double(A))
     return (sigma[..., :1] / sigma[..., 1:2]).mean(dim=(-2, -1))  # one token has no second value
 
 
@@ -104,4 +107,4 @@ def attention_cosine(A: Tensor, other: Tensor) -> Tensor:
 
     Shapes: A, other (B, heads, N, N) or some of their rows -> (B,).
     """
-    return torch.cosine_similarity(A.double(), other.double(), dim=-1).mean(dim=(-2, -1))
+    return torch.cosine_similarity(double(A), double(other), dim=-1).mean(dim=(-2, -1))
