@@ -382,12 +382,11 @@ def require_order(
     kinds = [kind_of(factory, channels(hidden[0], wanted)) for factory in wanted]
     if unfit := [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]:
         sure = causal or any(is_causal.values())
+        more = ", or not known to be otherwise; give causal=False if its tokens see all others, or"
         raise InputError(
             f"aggregator {unfit[0]} lets a token see later ones, and {name} is causal"
-            + ", or not known to be otherwise; give causal=False if its tokens see all others, or"
-            * (not sure)
-            + ";" * sure
-            + " choose one that can be causal, for example centered or layernorm"
+            f"{';' if sure else more} choose one that can be causal, for example centered or "
+            "layernorm"
         )
 
 

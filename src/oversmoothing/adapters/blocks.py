@@ -100,13 +100,8 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
     if isinstance(module, Site):
         return
     children = list(module.children())
-    stages = bool(children) and isinstance(children[0], nn.ModuleList)  # as in timm's Twins
-    if (
-        isinstance(module, CONTAINERS)
-        and len(children) >= least
-        and _alike(children)
-        and not stages
-    ):
+    alike = isinstance(module, CONTAINERS) and len(children) >= least and _alike(children)
+    if alike and not isinstance(children[0], nn.ModuleList):  # stages, as in timm's Twins
         yield name, module
         return
     for own, child in module.named_children():

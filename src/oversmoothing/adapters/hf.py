@@ -108,15 +108,12 @@ class InsideFunction(InsideAttention):
         function, value = _function(module, name), self.before(value)
         with self._forming(name):
             mixed, weights = function(module, query, key, value, attention_mask, **options)
-        if name not in FUNCTIONS:  # its padding is that of the model's arguments
-            mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
-            return mixed.transpose(1, 2).contiguous(), weights
-        causal = options.get("is_causal")
+        causal, N_q = options.get("is_causal"), query.shape[2]
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        N_q = query.shape[2]
-        causal = causal and attention_mask is None and N_q > 1
-        if causal:  # a static cache ends in empty values
-            value = value[:, :, :N_q]
+        if name not in FUNCTIONS:  # its padding is that of the model's arguments
+            attention_mask, causal = None, bool(self.causal)
+        elif causal := causal and attention_mask is None and N_q > 1:
+            value = value[:, :, :N_q]  # a static cache ends in empty values
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
 

@@ -132,10 +132,8 @@ def _saved(home: str, wanted: Mapping[str, str]) -> dict[str, Tensor]:
         files = {SAFE_WEIGHTS_NAME}
         cached_file(home, SAFE_WEIGHTS_NAME)
     except OSError:
-        index = json.loads(
-            Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text(encoding="utf-8")
-        )
-        files = {*index["weight_map"].values()}
+        index = Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text(encoding="utf-8")
+        files = {*json.loads(index)["weight_map"].values()}
     found: dict[str, Tensor] = {}
     for file in files:
         with safe_open(cached_file(home, file), "pt") as saved:

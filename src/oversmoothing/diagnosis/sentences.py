@@ -127,8 +127,7 @@ def _rank(report: "Report") -> Iterator[str]:
 
 def _where(report: "Report") -> Iterator[str]:
     known = _known(report, "cosine")
-    alike = [i for i, (_, v) in enumerate(known) if v >= ALIKE]
-    if alike:
+    if alike := [i for i, (_, v) in enumerate(known) if v >= ALIKE]:
         run = [i for i in alike if all(j in alike for j in range(alike[0], i + 1))]
         low = min(known[i][1] for i in run)
         first, last = known[run[0]][0], known[run[-1]][0]
@@ -219,8 +218,7 @@ def _across(report: "Report") -> Iterator[str]:
 
 
 def _gradient(report: "Report") -> Iterator[str]:
-    known = _known(report, "gradient_norm")
-    if known:
+    if known := _known(report, "gradient_norm"):
         (first, a), (last, b) = known[0], known[-1]
         yield f"The norm of the gradient is {number(b)} at {last} and {number(a)} at {first}."
 

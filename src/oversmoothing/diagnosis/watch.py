@@ -117,14 +117,10 @@ class Watch:
         self.sinks |= maps.sinks
         if not self.calls:
             name, layer = next(iter(self.layers.items()))
-            inside = [
-                f", such as {name}.{part}"
-                for part, module in layer.named_children()
-                if has_forward(module)
-            ]
+            parts = [part for part, module in layer.named_children() if has_forward(module)]
             raise InputError(
                 f"layers: {name} is not called by the model's forward; choose other layers"
-                f"{''.join(inside[:1])}"
+                f"{''.join(f', such as {name}.{part}' for part in parts[:1])}"
             )
 
     def _begin(self, name: str) -> Callable[..., None]:

@@ -105,9 +105,8 @@ class Tokens:
         for x, keep in self._groups():
             gram = _gram(x, keep, scales[start : start + len(x)])
             start += len(x)
-            squares = torch.linalg.eigvalsh(
-                gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram, UPLO="U"
-            )
+            gram = gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram
+            squares = torch.linalg.eigvalsh(gram, UPLO="U")
             missing = min(x.shape[-2:]) - squares.shape[-1]  # those of tokens that do not count
             found.append((F.pad(squares, (missing, 0)) if missing else squares,))
         squares = _joined(found)[0].view((*norms.shape[:-1], -1)).flip(-1)
