@@ -14,7 +14,7 @@ class Dropping(Tokenwise):
     """Base of methods that leave out a random part of a graph in training.
 
     Args:
-        rate: of what is left out.
+        rate: share of what is left out.
 
     Raises:
         InputError: the rate is not at least 0 and below 1.

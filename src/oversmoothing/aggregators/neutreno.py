@@ -3,7 +3,7 @@ Nonlocal Functionals, NeurIPS 2023).
 
 .. math:: M V_l + λ (V_1 − V_l)
 
-V_1 are the values of the first layer: tokens keep what told them apart there.
+V_1 are the values of the first layer, so tokens keep a part of the differences that they had there.
 """
 
 import torch

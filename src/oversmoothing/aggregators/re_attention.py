@@ -26,8 +26,8 @@ class ReAttention(Masked, Inside):
         heads: H; a network gives it.
         norm: normalise the combined maps. Their rows then sum to 0 on average, not to 1, so the
             network has to be trained with it from the start.
-        identity: Θ = I at the start; with ``norm=False`` this leaves a network as it is. This is
-            ours, the authors draw Θ and a bias from U(±1/√H).
+        identity: Θ = I at the start; with ``norm=False`` this leaves a network as it is. The
+            authors have no such option; they draw Θ and a bias from U(±1/√H), as with False.
 
     Raises:
         InputError: H is below 1, or the mask differs between heads.

@@ -181,7 +181,7 @@ def diagnose(
             ``src_key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.
         prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
-            for timm, transformers and torchvision. With ``segments`` they lead every sequence.
+            for timm, transformers and torchvision. With ``segments``, of every sequence.
         labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;
             negative: none. With nodes of several types a dictionary by type. An argument
             ``labels`` of the model gets them as well; they are then measured only if ``metrics``
@@ -241,7 +241,7 @@ def diagnose(
 def _shared(
     model: nn.Module, kwargs: dict[str, Any], batch: Any, labels: Any, metrics: Metrics
 ) -> tuple[dict[str, Any], Any, Any]:
-    """Gives a model its own arguments ``batch`` and ``labels``; returns what else they are for."""
+    """Passes ``batch`` and ``labels`` to a model that takes them; returns those to measure with."""
     takes = _parameters(model)
     if "batch" in takes and batch is not None and not _is_vector(batch):
         kwargs, batch = {**kwargs, "batch": batch}, None  # no graph of every node

@@ -197,7 +197,7 @@ class Plan:
         return max(B * known, *(shape[0] for shape in self.shapes))  # images and their texts differ
 
     def layout(self, name: str, output: Any) -> str | None:
-        """Returns BHWC if a layer returns a feature map in a timm model that says so; else None."""
+        """Returns BHWC for a feature map inside a timm model of this format; else None."""
         around = parents_of(self.model, name).values()
         last = any(getattr(module, "output_fmt", None) == "NHWC" for module in around)
         return "BHWC" if last and isinstance(output, Tensor) and output.dim() == 4 else None

@@ -10,12 +10,12 @@ MOST = 5  # sentences
 ALIKE = 0.95  # mean cosine from which on tokens are called nearly parallel
 CHANGE = 1.25  # ratio of two ranks from which on they are called different
 LOW = 0.1  # share of the largest possible rank, below which a rank is called low
-JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
+JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is mentioned
 LONG = 5.0  # ratio to the median norm above which a token is an outlier
-LARGE = 0.1  # share of the energy, from which on an outlier is told
-SHARE = 0.5  # of the energy or of the attention, from which on it is told
+LARGE = 0.1  # share of the energy, from which on an outlier is mentioned
+SHARE = 0.5  # of the energy or of the attention, from which on it is mentioned
 IN_LINE = 4  # number of metrics in the line of a training step
-SHRUNK = 0.1  # ratio of the norms of the last and the first layer, below which it is told
+SHRUNK = 0.1  # ratio of the norms of the last and the first layer, below which it is mentioned
 
 
 def sentences(report: "Report") -> list[str]:

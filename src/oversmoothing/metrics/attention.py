@@ -61,7 +61,7 @@ class MapSums(NamedTuple):
 def attention_similarity(A: Tensor) -> Tensor:
     """Mean cosine of the rows i < j of a map, mean over heads; 1 if all rows are alike.
 
-    Over all N² pairs, as some papers have it, it is ((N − 1) ours + 1) / N.
+    Some papers average over all N² pairs; from the result s here that is ((N − 1) s + 1) / N.
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
@@ -71,7 +71,7 @@ def attention_similarity(A: Tensor) -> Tensor:
 def attention_entropy(A: Tensor) -> Tensor:
     """Mean entropy of the rows divided by log N, mean over heads; 1: uniform, 0: one token each.
 
-    Others print the entropy in nats. A causal map stays below 1, since its rows have fewer tokens.
+    Some papers print it in nats. A causal map stays below 1, since its rows have fewer tokens.
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """

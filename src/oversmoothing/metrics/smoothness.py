@@ -181,7 +181,7 @@ def cosine(x: Of) -> Tensor:
     """Mean cosine over the pairs i < j of tokens; a zero token has cosine 0, one token gives NaN.
 
     Uses Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², so that no N×N matrix is formed. Some papers average
-    over all N² pairs, each token with itself included: ((N − 1) ours + 1) / N.
+    over all N² pairs, tokens with themselves included; with the result s that is ((N − 1) s + 1)/N.
 
     Shapes: x (..., N, C) -> (...).
     """
@@ -195,7 +195,7 @@ def effective_rank(x: Of) -> Tensor:
     """exp(H(p)), p = σ/Σσ (Roy, Vetterli 2007): 1 for rank one, N for N equal singular values.
 
     The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100. There is no
-    gradient where a singular value is 0. Others take p = σ²/Σσ², which gives smaller numbers.
+    gradient where a singular value is 0. Some papers use p = σ²/Σσ²: smaller numbers.
 
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
     """
@@ -254,7 +254,7 @@ def mean_share(x: Of) -> Tensor:
 
 
 def norm(x: Of) -> Tensor:
-    """Mean 2-norm of the tokens; others print ‖x‖_F, which grows with N.
+    """Mean 2-norm of the tokens; some papers print ‖x‖_F, which grows with N.
 
     Shapes: x (..., N, C) -> (...).
     """
