@@ -88,7 +88,7 @@ def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
     unit = t.whole() / nonzero(t.sums[1])[..., None]
     distance = 1 - unit @ unit.mT
     means = []
-    for mask in (of.to(distance) for of in (within[near].fill_diagonal_(0), 1 - within[far - 1])):
+    for mask in (of.to(distance) for of in (within[near] - within[0], 1 - within[far - 1])):
         degree = mask.sum(dim=-1)
         of_node = (distance * mask).sum(dim=-1)[..., degree > 0] / degree[degree > 0]
         means.append(of_node.mean(dim=-1))
