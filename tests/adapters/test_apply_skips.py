@@ -117,6 +117,8 @@ def test_edges_are_dropped_in_training_alike_in_all_layers_with_their_weights() 
     torch.manual_seed(5)
     kept = drop_edges(EDGES, 0.5)
     assert 0 < kept.sum() < len(kept)
+    torch.manual_seed(5)
+    assert torch.equal(drop_edges(EDGES.int(), 0.5), kept)
     expected = gcn()(X, EDGES[:, kept], weights[kept])
     torch.testing.assert_close(found, expected, **CLOSE)
     assert not torch.equal(found, model(X, EDGES, weights))  # drawn anew in every call

@@ -57,6 +57,7 @@ def drop_edges(edge_index: Tensor, rate: float) -> Tensor:
     same for all pairs. So no search for the reverse direction is needed, and the order of the edges
     does not matter.
     """
+    edge_index = edge_index.long()  # the hash needs 64 bits
     low, high = edge_index.amin(dim=0), edge_index.amax(dim=0)
     salts = torch.randint(1 << 62, (2,), device=edge_index.device)
     bits = _scrambled(_scrambled(low ^ salts[0]) ^ high ^ salts[1])
