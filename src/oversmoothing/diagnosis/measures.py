@@ -80,7 +80,7 @@ class Pair(str):
     places: tuple[int, int]
 
     @classmethod
-    def all(cls, pairs: Any) -> "list[Pair]":
+    def read(cls, pairs: Any) -> "list[Pair]":
         """Reads the pairs that a user names. Raises InputError if they have another form."""
         found = []
         for name, places in pairs.items() if isinstance(pairs, Mapping) else [(pairs, ())]:
@@ -115,7 +115,7 @@ def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:
         InputError: a name is unknown, a value is no name or function, two measures have one name,
             or the list is empty.
     """
-    of_pairs = Pair.all({} if pairs is None else pairs)
+    of_pairs = Pair.read({} if pairs is None else pairs)
     if twice := [name for name in of_pairs if name in MEASURES]:
         raise InputError(f"pairs: {twice[0]} is a metric; give the pair another name")
     if given is None:

@@ -402,7 +402,7 @@ def _across(watch: Watch, asked: bool) -> dict[str, list[float | None]]:
     if not found or not any(several):
         return {}
     rows = [*zip(watch.across.values(), several)]
-    return {n: [_none(of(s)) if many else None for s, many in rows] for n, of in found.items()}
+    return {n: [_finite(of(s)) if many else None for s, many in rows] for n, of in found.items()}
 
 
 def _of_maps(watch: Watch) -> tuple[tuple[float | None, ...], ...]:
@@ -490,5 +490,5 @@ def _numbers(values: Tensor) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _none(value: Tensor) -> float | None:
+def _finite(value: Tensor) -> float | None:
     return value.item() if value.isfinite() else None
