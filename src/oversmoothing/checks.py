@@ -1,4 +1,4 @@
-"""Checks the options of parts: every value out of range is named, with what was expected."""
+"""Checks of options; an error names every value out of range, and what was expected."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ def require(part: str, **rules: Rule) -> None:
 
     Args:
         part: prefix of the options in a config, such as ``task.augment``.
-        rules: by option.
+        rules: by option, see ``Rule``.
     """
     wrong = {key: rule for key, rule in rules.items() if not rule[1]}
     if wrong:
@@ -28,7 +28,7 @@ def require(part: str, **rules: Rule) -> None:
 
 
 def of(options: object, *keys: str) -> dict[str, Any]:
-    """Returns these attributes by name."""
+    """Returns attributes of an object by name."""
     return {key: getattr(options, key) for key in keys}
 
 
@@ -45,8 +45,8 @@ def above(low: float, **values: float) -> dict[str, Rule]:
 def scales(**values: Collection[float] | None) -> dict[str, Rule]:
     """Returns rules for scales of images; None is also valid."""
     expected = f"scales above 0, at most {LARGEST_SCALE}"
-    right = {k: all(0 < scale <= LARGEST_SCALE for scale in v or ()) for k, v in values.items()}
-    return {k: (v, right[k], expected) for k, v in values.items()}
+    most = LARGEST_SCALE
+    return {k: (v, all(0 < s <= most for s in v or ()), expected) for k, v in values.items()}
 
 
 def probability(**values: float) -> dict[str, Rule]:
@@ -65,7 +65,7 @@ def check_choice(key: str, value: object, options: Collection[str]) -> None:
 
 
 def check_edges(edges: "Tensor", num_nodes: int) -> None:
-    """Raises InputError unless edges are pairs of nodes from 0 to N − 1."""
+    """Raises InputError unless edges (2, E) are integers that are nodes from 0 to N − 1."""
     whole = str(edges.dtype) in ("torch.int32", "torch.int64")
     if edges.dim() != 2 or edges.shape[0] != 2 or not whole:
         raise InputError(

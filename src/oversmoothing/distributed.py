@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 
 def rank() -> int:
-    """Number of this process; process 0 writes files."""
+    """Returns the number of this process, from 0; process 0 writes files."""
     return int(os.environ.get("RANK", 0))
 
 
 def world() -> int:
-    """Number of processes."""
+    """Returns the number of processes."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def initialized() -> bool:
-    """Whether a process group is open, be it the command's or the caller's."""
+    """Whether a process group is open, no matter who opened it."""
     return dist.is_available() and dist.is_initialized()
 
 

@@ -81,25 +81,25 @@ def complain(*lines: str) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the reason of an error in one line: the system's text, the message, or the type."""
+    """Returns an error's reason in one line: the system's text, else the message, else its type."""
     cause = getattr(error, "reason", error) if isinstance(error, OSError) else error  # URLError's
     text = " ".join(str(getattr(cause, "strerror", None) or cause).split())
     return text or type(error).__name__
 
 
 def described(error: BaseException) -> str:
-    """Type and message of an error of another library, in one line of limited length."""
+    """Returns type and message of an error of another library, in one line of limited length."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def shortened(line: str, most: int = 2000) -> str:
-    """Cuts out the middle of a line that is longer than ``most`` characters."""
+    """Returns a line, without its middle if it is longer than ``most`` characters."""
     half = most // 2
     return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
 
 
 def lack(error: BaseException) -> str | None:
-    """Says in one line what the system lacks if torch says so, which it may do at any time."""
+    """Returns a line on the resource whose lack caused an error of torch; None for other errors."""
     if isinstance(error, MemoryError):
         return LACKS["out of memory"]
     known = LACKS.items() if isinstance(error, RuntimeError) else ()

@@ -117,6 +117,8 @@ def test_edges_are_dropped_in_training_alike_in_all_layers_with_their_weights() 
     torch.manual_seed(5)
     kept = drop_edges(EDGES, 0.5)
     assert 0 < kept.sum() < len(kept)
+    torch.manual_seed(5)
+    assert torch.equal(drop_edges(EDGES.int(), 0.5), kept)
     expected = gcn()(X, EDGES[:, kept], weights[kept])
     torch.testing.assert_close(found, expected, **CLOSE)
     assert not torch.equal(found, model(X, EDGES, weights))  # drawn anew in every call
@@ -222,3 +224,11 @@ def test_edges_that_cannot_be_dropped_are_refused() -> None:
             model = osm.apply(gcn(**options), method).train()
             with pytest.raises(osm.InputError, match="^model: "):
                 model(X, edges)
+
+
+@pytest.mark.parametrize("widths", [(8, 16, 4), (8, 1, 16)])  # the second would broadcast
+def test_outputs_of_another_width_are_not_added(widths: tuple[int, ...]) -> None:
+    model = nn.Sequential(*map(nn.Linear, widths, widths[1:]))
+    osm.apply(model, "residual", where="[01]", pre_activation=True)
+    with pytest.raises(osm.InputError, match="^aggregator: "):
+        model(torch.randn(2, 5, 8))

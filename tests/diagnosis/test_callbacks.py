@@ -133,6 +133,13 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         osm.TrainerCallback(None, IDS)
 
 
+def test_a_monitor_measures_in_the_first_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert osm.Monitor(bert())(input_ids=IDS) == {}
+
+
 @pytest.mark.parametrize("between", [False, True], ids=["before the step", "before backward"])
 def test_a_monitor_changes_no_bit_of_the_training(between: bool) -> None:
     """With dropout, running statistics and momentum, which a careless look would change."""

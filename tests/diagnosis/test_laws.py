@@ -10,6 +10,7 @@ from diagnosed import CYCLE, Blocks, bert, captured, draw, encoder, equal, gcn, 
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.diagnosis.samples import Graphs
 from oversmoothing.metrics import graphs, smoothness
 
 X, NODES = draw(2, 5, 8), draw(6, 4)
@@ -441,3 +442,8 @@ def test_norms_without_statistics_are_noted() -> None:
     assert not osm.diagnose(model, X, layout="BNC").notes
     notes = osm.diagnose(model, X, layout="BNC", reference="random").notes
     assert any("seed 0: 2 of 2 norms have seen no batch yet" in note for note in notes)
+
+
+def test_edges_of_32_bits_in_a_large_graph_are_not_taken_for_repeated() -> None:
+    edges = torch.tensor([[61356, 50000, 0, 2704], [50000, 61356, 2704, 0]])
+    assert Graphs(70_000, None, edges.int()).repeated == 0

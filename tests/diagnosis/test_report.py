@@ -85,7 +85,7 @@ def test_figures_are_returned_and_drawn_into_given_axes() -> None:
     assert REPORT.plot(ax=own[0])[1] == [own[0]] and len(own[0].lines) == 2
     assert REPORT.plot(ax=own[1], metrics="mad")[1][0].get_title() == "mad"
     of_two = {"ax": own[0], "metrics": ["cosine", "mad"]}
-    for wrong in ({"metrics": ["rank"]}, of_two, {"curves": ["GPT-9"]}):
+    for wrong in ({"metrics": ["rank"]}, {"metrics": []}, of_two, {"curves": ["GPT-9"]}):
         with pytest.raises(osm.InputError, match="^(metrics|ax|curves): "):
             REPORT.plot(**wrong)
 

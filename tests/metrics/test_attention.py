@@ -55,6 +55,7 @@ def test_entropy_sink_gap_and_cosine_of_two_layers() -> None:
     sigma = torch.linalg.svdvals(A)
     expected = (sigma[..., 0] / sigma[..., 1]).mean(1)
     assert torch.allclose(attention.attention_gap(A).float(), expected, rtol=1e-4)
+    assert attention.attention_gap(torch.ones(2, 3, 1, 1)).isnan().tolist() == [True, True]
     assert attention.attention_cosine(A, 3 * A).tolist() == pytest.approx([1, 1])
 
 

@@ -284,6 +284,9 @@ def test_gaps_of_near_and_far_nodes_and_of_classes() -> None:
     near, far = (hops > 0) & (hops <= 3), hops >= 8
     expected = distance[far].mean() - distance[near].mean()
     assert graphs.mad_gap(x, edges).item() == pytest.approx(expected.item(), abs=1e-6)
+    touching = graphs.mad_gap(x, edges, near=3, far=4).item()  # every other node is near or far
+    expected_of_all = distance[hops > 3].mean() - distance[near].mean()
+    assert touching == pytest.approx(expected_of_all.item(), abs=1e-6)
     labels = torch.tensor([5, 5, -1, 2, 2])
     apart = torch.tensor([[0.0], [1], [99], [10], [11]])
     # within: (0 + 1 + 1 + 0) / 4 = 0.5 for both classes; between: (10 + 11 + 9 + 10) / 4 = 10

@@ -135,7 +135,7 @@ def restore(
     Args:
         model: without methods; it is changed in place.
         recipe: of :func:`recipe`; None: that in the configuration of a model of transformers.
-        own: your classes and functions that the recipe names.
+        own: classes and functions outside this package that the recipe names.
 
     Returns:
         The model.
@@ -189,7 +189,7 @@ def _placed(
     layout: str | None,
     causal: bool | None,
 ) -> list[Placed]:
-    """Builds the sites and the hooks that read their groups of tokens; changes nothing."""
+    """Checks the arguments and builds sites and hooks; changes nothing in the model."""
     current, library = Current(), library_of([model])
     if library is None:
         require_outside(model, wanted)
@@ -247,14 +247,12 @@ def _forget_compiled() -> None:
 
 def library_of(blocks: Iterable[nn.Module]) -> ModuleType | None:
     """Returns the adapter for the library that the modules in the blocks come from."""
-    kinds = {
-        kind for block in blocks for module in block.modules() for kind in type(module).__mro__
-    }
+    kinds = {kind for block in blocks for m in block.modules() for kind in type(m).__mro__}
     homes = {kind.__module__.partition(".")[0] for kind in kinds}
     if nn.MultiheadAttention not in kinds:
         homes.discard("torch")
-    known = [module for library, module in LIBRARIES.items() if library in homes]
-    return import_module(f"oversmoothing.adapters.{known[0]}") if known else None
+    found = [module for library, module in LIBRARIES.items() if library in homes]
+    return import_module(f"oversmoothing.adapters.{found[0]}") if found else None
 
 
 def require_module(model: nn.Module) -> nn.Module:
@@ -333,7 +331,7 @@ def require_library(
 def require_place(
     library: ModuleType, blocks: Iterable[nn.Module], wanted: Sequence[Factory], where: str | None
 ) -> None:
-    """Checks that no skip connection is where there is one, and no factor is on no branch."""
+    """Checks that no block adds its input twice, and that factors of branches act on branches."""
     dim = channels(next(iter(blocks)), wanted)
     kinds = [kind_of(factory, dim) for factory in wanted]
     if not library.ADDS_INPUTS:
@@ -372,24 +370,23 @@ def require_order(
         raise InputError(f"causal: expected True, False or None (found out), got {causal!r}")
     name, parts = type(model).__name__, [*parts]
     of_library = getattr(library, "is_causal", None)  # only text is causal
-    known = {part: of_library(model, part) if of_library else False for part in parts}
-    if causal is False and any(known.values()):
+    is_causal = {part: of_library(model, part) if of_library else False for part in parts}
+    if causal is False and any(is_causal.values()):
         raise InputError(
             f"causal: {name} hides later tokens, got False; leave it out, or make the model "
             "bidirectional first (many read config.is_causal=False)"
         )
-    hidden = parts if causal else [part for part in parts if known[part] is not False]
+    hidden = parts if causal else [part for part in parts if is_causal[part] is not False]
     if causal is False or not hidden:
         return
     kinds = [kind_of(factory, channels(hidden[0], wanted)) for factory in wanted]
     if unfit := [kind.__name__ for kind in kinds if not getattr(kind, "can_be_causal", True)]:
-        sure = causal or any(known.values())
+        sure = causal or any(is_causal.values())
+        more = ", or not known to be otherwise; give causal=False if its tokens see all others, or"
         raise InputError(
             f"aggregator {unfit[0]} lets a token see later ones, and {name} is causal"
-            + ", or not known to be otherwise; give causal=False if its tokens see all others, or"
-            * (not sure)
-            + ";" * sure
-            + " choose one that can be causal, for example centered or layernorm"
+            f"{';' if sure else more} choose one that can be causal, for example centered or "
+            "layernorm"
         )
 
 

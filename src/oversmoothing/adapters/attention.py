@@ -49,8 +49,9 @@ class InsideAttention(SwappingSite):
     """Acts on the product of M and V in every head.
 
     Attributes:
-        first: keeps the values of the first layer; the stack of this layer, and its number there.
-        tokens: that the layer gets in the running call, if an aggregator reads them.
+        first: what keeps the values of the first layer, the name of the stack of this layer, and
+            the number of the layer in the stack; None if no aggregator reads these values.
+        tokens: input of the layer in the running call, if an aggregator reads it.
     """
 
     name = "inside"
@@ -116,9 +117,9 @@ class InsideAttention(SwappingSite):
         """Applies every aggregator; as torch.fx calls it, see ``mix`` and ``before``."""
         if not others:
             return self.before(x)
-        return (
-            super().forward(x, *others) if isinstance(others[-1], Context) else self.mix(x, *others)
-        )
+        if isinstance(others[-1], Context):
+            return super().forward(x, *others)
+        return self.mix(x, *others)
 
 
 class InsideWindows(SwappingSite):
@@ -128,7 +129,7 @@ class InsideWindows(SwappingSite):
     added to the values instead: M V + γ 1 v̄ᵀ = M (V + γ 1 v̄ᵀ), with the mean v̄ over the image.
 
     Attributes:
-        tokens: shape of those of the call, without channels.
+        tokens: shape of the tokens of the running call, without channels.
     """
 
     name = "inside"
@@ -354,7 +355,7 @@ def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Curr
 
 @cache
 def subclass(kind: type[nn.Module], mixin: type[Swapped]) -> type[nn.Module]:
-    """Returns the subclass of a module's class that has aggregators; the result is cached."""
+    """Returns the subclass of a module's class that calls aggregators; always the same one."""
     return type(kind.__name__, (mixin, kind), {"plain": kind})
 
 

@@ -1,4 +1,4 @@
-"""Finds the repeated blocks of a model, and chooses among them; the places in layers of BERT."""
+"""Finds the repeated blocks of a model and chooses among them; names the places in BERT layers."""
 
 import re
 from collections import Counter
@@ -100,13 +100,8 @@ def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[
     if isinstance(module, Site):
         return
     children = list(module.children())
-    stages = bool(children) and isinstance(children[0], nn.ModuleList)  # as in timm's Twins
-    if (
-        isinstance(module, CONTAINERS)
-        and len(children) >= least
-        and _alike(children)
-        and not stages
-    ):
+    alike = isinstance(module, CONTAINERS) and len(children) >= least and _alike(children)
+    if alike and not isinstance(children[0], nn.ModuleList):  # stages, as in timm's Twins
         yield name, module
         return
     for own, child in module.named_children():
@@ -180,7 +175,7 @@ class LayerPlaces(NamedTuple):
     places: Mapping[str, Place]
 
     def fits(self, layer: nn.Module) -> bool:
-        """Returns whether a layer has all these modules."""
+        """Whether a layer has the modules of all places."""
         names = {name for name, _ in layer.named_modules()}
         return {place.module for place in self.places.values()} <= names
 
@@ -218,13 +213,14 @@ WINDOWED = "timm.models.swin_transformer.SwinTransformerBlock"
 
 
 def windows(block: nn.Module) -> bool:
-    """Whether a block has attention over windows, as timm's Swin and transformers' Swin, SwinV2,
-    Donut and CLAP; stages have several of them."""
+    """Whether a block, not a stage of several, has attention over windows.
+
+    Such blocks are in timm's Swin and in transformers' Swin, SwinV2, Donut and CLAP.
+    """
     kind = _class(block)
     if kind.__module__.startswith("transformers."):
-        return "input_dimensions" in signature(kind.forward).parameters and hasattr(
-            block, "shift_size"
-        )
+        takes = signature(kind.forward).parameters
+        return "input_dimensions" in takes and hasattr(block, "shift_size")
     return f"{kind.__module__}.{kind.__name__}" == WINDOWED
 
 
@@ -248,7 +244,7 @@ class Choice(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What ``apply`` asks of the ``place`` of a library's adapter.
+    """What ``apply`` asks of the function ``place`` of a library's adapter.
 
     Args:
         model: the model.

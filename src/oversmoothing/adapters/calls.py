@@ -134,9 +134,9 @@ class Graphs:
 
 
 def recorded() -> bool:
-    """Returns whether the call is recorded (traced, compiled or exported) for other inputs.
+    """Whether the call is recorded (traced, compiled or exported) for other inputs.
 
-    What a call does must not depend on the values of its inputs then.
+    If so, what it does must not depend on the values of its inputs.
     """
     return torch.jit.is_tracing() or torch.compiler.is_compiling()
 
@@ -194,7 +194,7 @@ class Pending:
 
 
 def _over(pending: "WeakSet[Pending]", call: Pending, gradient: Tensor) -> None:
-    """Marks that the gradient has reached the first layer, so that all later ones are done."""
+    """Removes a call, whose gradient has reached the first layer and so passed all later ones."""
     pending.discard(call)
 
 
@@ -210,7 +210,7 @@ class Current:
         self._of_thread = threading.local()
         self._trained: Groups | None = None  # of the last call with gradients
         self._ambiguous = False  # calls with other groups wait for their backward pass
-        self._waiting = False
+        self._waiting = False  # a call with gradients has had no backward pass yet
         self._task = -1  # of autograd, the last that repeated a call
         self._values: dict[str, Tensor] = {}  # of first layers, in the last call with gradients
         self._pending: dict[str, WeakSet[Pending]] = {}  # calls whose backward pass may come
@@ -314,9 +314,9 @@ class Current:
         return {call for call in self._pending.get(stack, ()) if call is not self._kept.get(stack)}
 
     def _keep(self, v: Tensor, stack: str) -> None:
-        """Keeps the values of a first layer until the backward pass of their call is over.
+        """Keeps the values of a first layer until the next call with gradients.
 
-        A hook that lives as long as their graph says so.
+        A hook at the values, which lives as long as their graph, tells when their call is over.
         """
         self._values[stack] = v.detach().requires_grad_()
         pending, call = self._pending.setdefault(stack, WeakSet()), Pending()

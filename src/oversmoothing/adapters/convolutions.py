@@ -17,7 +17,6 @@ from oversmoothing.errors import InputError
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")  # arguments with one entry for each edge
 BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
 
-
 _entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -174,14 +173,14 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
 def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
     N, every = module.graph.sizes
     shape = output.shape if isinstance(output, Tensor) else ()
-    nodes = max(len(shape) - 2, 0)  # their axis in (N,), (N, C) or (…, N, C)
-    if every not in shape[nodes : nodes + 1]:
+    axis = max(len(shape) - 2, 0)  # of nodes, in (N,), (N, C) or (…, N, C)
+    if every not in shape[axis : axis + 1]:
         got = tuple(shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(
             f"model: expected one output for each of {every} nodes, got {got}; slow nodes can only "
             "be taken out of outputs (N,) or (N, C)"
         )
-    return output.narrow(nodes, 0, N)
+    return output.narrow(axis, 0, N)
 
 
 def with_edges(
@@ -199,9 +198,9 @@ def with_edges(
 
 
 def _with_loops(conv: nn.Module, edge_index: Any, num_nodes: int) -> Tensor:
-    """Returns the entries of M and self-loops, as one tensor as long as ``edge_index`` lives.
+    """Returns the entries of M and self-loops, the same tensor as long as ``edge_index`` lives.
 
-    So what is found about a graph is found once (``neighbours_of``).
+    So ``neighbours_of``, which keeps its results by tensor, sorts a graph once.
     """
     keeps = isinstance(edge_index, Tensor) and not torch.compiler.is_compiling()
     key: tuple = ()

@@ -37,7 +37,7 @@ from oversmoothing.errors import InputError
 
 FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
-READERS = {  # arguments that tell the groups of tokens; a model has the first of them
+READERS = {  # arguments that tell the groups of tokens; the first that a model takes is read
     "attention_mask": of_text,
     "pixel_attention_mask": of_patches,
     "patch_attention_mask": of_patches,
@@ -45,9 +45,7 @@ READERS = {  # arguments that tell the groups of tokens; a model has the first o
     "grid_thw": of_sequence,
     "pixel_values": of_images,
 }
-
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
-
 ADDS_INPUTS = True  # every block adds its input to its branches
 MLPS = ("mlp", "feed_forward", "ffn")
 PLACES = ("norms", "branches", *{place: None for layout in TEXT_LAYERS for place in layout.places})
@@ -92,7 +90,8 @@ class InsideFunction(InsideAttention):
         """Computes attention by the module's own function, and applies the aggregators.
 
         Raises:
-            InputError: the mask does not tell which values are seen.
+            InputError: the mask does not tell which values are seen, the cache is paged, the
+                function selects keys, or it cannot show maps that an aggregator changes.
         """
         name = self.config._attn_implementation or "sdpa"
         if name in FUNCTIONS:
@@ -109,15 +108,12 @@ class InsideFunction(InsideAttention):
         function, value = _function(module, name), self.before(value)
         with self._forming(name):
             mixed, weights = function(module, query, key, value, attention_mask, **options)
-        if name not in FUNCTIONS:  # its padding is that of the model's arguments
-            mixed = self.mix(mixed.transpose(1, 2), value, None, bool(self.causal))
-            return mixed.transpose(1, 2).contiguous(), weights
-        causal = options.get("is_causal")
+        causal, N_q = options.get("is_causal"), query.shape[2]
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        N_q = query.shape[2]
-        causal = causal and attention_mask is None and N_q > 1
-        if causal:  # a static cache ends in empty values
-            value = value[:, :, :N_q]
+        if name not in FUNCTIONS:  # its padding is that of the model's arguments
+            attention_mask, causal = None, bool(self.causal)
+        elif causal := causal and attention_mask is None and N_q > 1:
+            value = value[:, :, :N_q]  # a static cache ends in empty values
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
 
@@ -199,12 +195,13 @@ def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
     Args:
-        where: place of aggregators of the site after: one of ``TEXT_LAYERS``, or ``norms``, which
-            is before every norm of a block and the default for other layers, or ``branches``: after
-            attention and MLP, the default of aggregators that scale branches.
+        asked: its ``where`` is the place of aggregators of the site after. It is a place of
+            ``TEXT_LAYERS``; or ``norms``, before every norm of a block, the default for other
+            layers; or ``branches``, after attention and MLP, the default of aggregators that scale
+            branches.
 
     Raises:
-        InputError: the blocks lack such a place.
+        InputError: the blocks lack such a place, or an attention through the interface.
     """
     model, choice, factories, where, current = asked
     dim = channels(next(iter(choice.blocks.values())), factories)
@@ -396,11 +393,7 @@ def _is_norm(module: nn.Module, dim: int) -> bool:
     """
     if isinstance(module, MIXING_NORMS):
         return False
-    own = [
-        m
-        for m in module.modules()
-        if m is module or next(m.parameters(recurse=False), None) is not None
-    ]
+    own = [m for m in module.modules() if m is module or [*m.parameters(recurse=False)]]
     weight = getattr(module, "weight", None)
     named = all("norm" in type(m).__name__.lower() for m in own)
     return named and (weight is None or weight.numel() == dim)

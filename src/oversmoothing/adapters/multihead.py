@@ -23,7 +23,7 @@ CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention t
 
 
 class Multihead(Swapped):
-    """An attention with aggregators inside; asked for its weights, it computes them apart."""
+    """An attention with aggregators inside; the weights, if asked for, are computed apart."""
 
     inside: "InsideMultihead"
 
@@ -110,9 +110,9 @@ def place(asked: Asked) -> list[Placed]:
 
     Raises:
         InputError: an aggregator acts after the mixing, ``where`` is given, or a block has no
-            attention to itself.
+            self-attention or one with an additional token.
     """
-    model, choice, factories, where, current = asked
+    model, choice, factories, where, _ = asked
     if where is not None:
         raise InputError(
             f"where: {where!r} matches no module; inside nn.MultiheadAttention leave it out, after "

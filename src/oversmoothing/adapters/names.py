@@ -31,7 +31,8 @@ def factories(
     """Returns factories for the aggregators that a user gives by name, class or function.
 
     Raises:
-        InputError: a name or an option is unknown, or an option is missing.
+        InputError: a name or an option is unknown, an option is missing, or an entry is neither a
+            name nor a class of aggregators nor a function.
     """
     if isinstance(given, list | tuple):
         if not given:
@@ -85,10 +86,8 @@ def _named(name: str) -> type[Aggregator]:
         # A preset of train.py, such as contranorm_vit, begins with its method.
         starts = [other for other in every if name.startswith(f"{other}_")]
         likely = max([*starts, *_described_as(name, every)], key=len, default=name)
-        raise InputError(
-            f"aggregator: no aggregator {name!r}; {meant(likely, every)} (give your "
-            "method as a class)"
-        )
+        way = f"{meant(likely, every)} (give your method as a class)"
+        raise InputError(f"aggregator: no aggregator {name!r}; {way}")
     return every[name]
 
 
@@ -103,8 +102,10 @@ def _described_as(name: str, every: Mapping[str, type[Aggregator]]) -> list[str]
 
 @cache
 def known() -> dict[str, type[Aggregator]]:
-    """Returns all aggregator classes by name: that of their module, or of the class in snake case
-    where a module defines several."""
+    """Returns all aggregator classes by name.
+
+    The name is that of the module, or the class in snake case where a module defines several.
+    """
     found = {}
     for info in iter_modules(oversmoothing.aggregators.__path__, "oversmoothing.aggregators."):
         module = import_module(info.name)
@@ -138,7 +139,7 @@ def matching(model: nn.Module, pattern: str | None) -> list[str]:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Returns whether the name of a module matches a pattern, in which a ``*`` matches no dot."""
+    """Whether the name of a module matches a pattern, in which a ``*`` matches no dot."""
     parts, patterns = name.split("."), pattern.split(".")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
@@ -157,7 +158,7 @@ def place_after(
 
     Raises:
         InputError: an aggregator does not act after the mixing, the tokens at a module are
-            (N, B, C), or a module is a list of modules.
+            (N, B, C), or a module is not called or computes nothing.
     """
     placed: dict[nn.Module, Placed] = {}
     for name in names:

@@ -33,7 +33,7 @@ from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Context, make, wants_dim
 from oversmoothing.errors import InputError
 
-WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes with those of x
+WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes: channels of x
 ADDS_INPUTS = False  # whether blocks add their input to their output
 OFFERED = ("inside", "after", "before", "edges", "messages", "graph")
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
@@ -200,7 +200,7 @@ def place(asked: Asked) -> list[Placed]:
     that of the model. They also act after the last one if the user names its block.
 
     Raises:
-        InputError: ``where`` is given.
+        InputError: ``where`` is given, or a block has no graph convolution.
     """
     model, choice, factories, where, current = asked
     if where is not None:
@@ -237,8 +237,12 @@ class AtConvolution(NamedTuple):
     """What the sites of a convolution know about it.
 
     Args:
+        host: name of the model, for error messages.
+        current: groups of tokens, for the new sites.
+        acts_after: whether aggregators of the site after act on its output.
         alike: number of convolutions with as many input channels, itself included, if it combines
             their inputs; else 0.
+        layer: its number among those with aggregators after them, from 1.
     """
 
     host: str
@@ -249,7 +253,7 @@ class AtConvolution(NamedTuple):
 
 
 def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> list[Site]:
-    """Builds the sites of a convolution; skip connections need as many channels behind it."""
+    """Builds the sites of a convolution; skip connections only if it keeps the channels."""
     out, current = output_channels(conv, factories), at.current
     kinds = {factory: kind_of(factory, out) for factory in factories}
     adding = [f for f, kind in kinds.items() if kind.reads_inputs and kind.site == "after"]
@@ -274,7 +278,7 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
 
 
 def _before(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> Site:
-    """Builds the site before a convolution; inputs of several are noted, the last combines them."""
+    """Builds the site before a convolution, which notes its input; the last one combines them."""
     noting = [factory for factory in factories if kind_of(factory, 0).reads_inputs]
     acting = [factory for factory in factories if at.alike or factory not in noting]
     sizes = {"channels": _width(conv), "layers": at.alike}
@@ -291,7 +295,7 @@ def keeps_channels(conv: nn.Module) -> bool:
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns the hook that reads the graph of every node from the arguments of the model."""
+    """Returns the hook that reads the graph of every node from the model's arguments."""
     return [Placed(model, Capture(current, model, _graphs))]
 
 
@@ -380,9 +384,8 @@ def _call(conv: nn.Module, size: int | tuple[int, ...]) -> Any:
     given = {"x": x, "x_0": x, "edge_index": edges}
     if isinstance(width := getattr(conv, "edge_dim", None), int):
         given["edge_attr"] = like.new_zeros(2, width)
-    return conv.forward(
-        **{k: v for k, v in given.items() if k in signature(conv.forward).parameters}
-    )
+    takes = signature(conv.forward).parameters
+    return conv.forward(**{name: value for name, value in given.items() if name in takes})
 
 
 def random_state(module: nn.Module, device: torch.device) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Recipes: the calls of ``apply`` that a model has seen, as JSON, so that they can be made again.
+"""Recipes: the calls of ``apply`` on a model as types of JSON, so that they can be repeated.
 
 Every call is noted at its model, and in the configuration of a model of transformers, which
 ``save_pretrained`` writes to config.json.
@@ -25,7 +25,7 @@ Recipe = list[dict[str, Any]]
 
 
 def recipe(model: nn.Module) -> Recipe:
-    """Returns how to put the methods of a model into another one of its kind, in types of JSON.
+    """Returns the calls of ``apply`` on a model, in types of JSON, for :func:`restore`.
 
     Args:
         model: with methods; several calls of ``apply``, also to parts of the model, are all noted.
@@ -132,10 +132,8 @@ def _saved(home: str, wanted: Mapping[str, str]) -> dict[str, Tensor]:
         files = {SAFE_WEIGHTS_NAME}
         cached_file(home, SAFE_WEIGHTS_NAME)
     except OSError:
-        index = json.loads(
-            Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text(encoding="utf-8")
-        )
-        files = {*index["weight_map"].values()}
+        index = Path(cached_file(home, SAFE_WEIGHTS_INDEX_NAME)).read_text(encoding="utf-8")
+        files = {*json.loads(index)["weight_map"].values()}
     found: dict[str, Tensor] = {}
     for file in files:
         with safe_open(cached_file(home, file), "pt") as saved:

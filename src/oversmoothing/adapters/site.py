@@ -1,6 +1,6 @@
 """Aggregators at one place of an existing model, which keeps its own modules.
 
-Also: the tokens at a place, in whatever layout its tensor has, and their number of channels.
+The module also reads tokens from tensors of other layouts, and finds their number of channels.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class Site(Chain):
         aggregators: in the order in which they act.
         context: what is known about the mixing before the model runs.
         current: groups of tokens that the aggregators must not mix, and the inputs of the layers;
-            not kept if no aggregator needs them.
+            dropped if no aggregator needs them.
 
     Attributes:
         name: of the child.
-        keeps_call: whether ``current`` is kept in any case.
+        keeps_call: whether ``current`` is kept although no aggregator needs it.
         reads_inputs: whether an aggregator reads the inputs of the layers.
         reads_values: whether an aggregator reads the values of the first layer.
         reads_tokens: whether an aggregator reads the tokens that the layer gets.

@@ -20,12 +20,12 @@ from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Factory, Sites, s
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
-NORMS = {
+NORMS = {  # place -> norms of a block before which aggregators act
     "branch": (),
     "branches": (),
     "norm2": ("norm2",),
     "norms": ("norm1", "norm2"),
-}  # acted on in a block
+}
 ADDS_INPUTS = True  # every block adds its input to its branches
 PLACES = tuple(NORMS)
 PARTS = ("attn", "norm1", "norm2")
@@ -44,12 +44,12 @@ def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
     Args:
-        where: place of aggregators of the site after. ``branch``, the default: after the
-            attention's projection, before the residual sum. ``branches``: there and after the MLP,
-            the default of aggregators that scale branches. ``norm2``: before the second norm of
-            each block, thus after the attention and its residual sum, as in ContraNorm's paper.
-            ``norms``: before every norm (two in each block and the final one), as in ContraNorm's
-            code for ViTs.
+        asked: its ``where`` is the place of aggregators of the site after. ``branch``, the default:
+            after the attention's projection, before the residual sum. ``branches``: there and after
+            the MLP, the default of aggregators that scale branches. ``norm2``: before the second
+            norm of each block, thus after the attention and its residual sum, as in ContraNorm's
+            paper. ``norms``: before every norm (two in each block and the final one), as in
+            ContraNorm's code for ViTs.
 
     Raises:
         InputError: the blocks lack such a place.
@@ -139,8 +139,7 @@ def _pads(model: nn.Module) -> bool:
 
 
 def _channels(name: str, block: nn.Module) -> int:
-    missing = [part for part in PARTS if not isinstance(getattr(block, part, None), nn.Module)]
-    if missing:
+    if missing := [p for p in PARTS if not isinstance(getattr(block, p, None), nn.Module)]:
         raise InputError(
             f"model: {name} ({type(block).__name__}) has no {missing[0]}, and methods need a block "
             f"with {', '.join(PARTS)}; or give where= as a pattern of module names whose outputs "

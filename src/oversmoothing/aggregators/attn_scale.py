@@ -7,8 +7,6 @@ beyond it is scaled by 1 + λ. Where a token does not see all others, v̄ is the
 it sees.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -20,22 +18,22 @@ from oversmoothing.aggregators.values import mean_of_seen, per_head
 class AttnScale(Masked, Inside):
     """Scales what attention does beyond a mean of all tokens, by 1 + λ with a learned λ per head.
 
-    λ = 0, the start, leaves a network as it is. It costs one mean of the values; M is not formed.
+    λ = 0, the start, leaves a network as it is. The cost is a mean of the values; M is not formed.
     The results equal those of the authors' layer (VITA-Group/ViT-Anti-Oversmoothing, 989559f).
 
     Args:
-        heads: H, the number of λ; a network gives it.
+        heads: H, the number of heads and of λ; a network gives it.
         start: initial λ.
 
     Raises:
-        InputError: ``start`` is not finite.
+        InputError: ``heads`` is below 1, or ``start`` is not finite.
 
     Shapes: mixed (..., H, N, C), v (..., H, N, C) -> (..., H, N, C); without H for one head. With
     ``context.mask`` or ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    row_sum = False
+    can_be_causal = True
+    row_sum = False  # a graph convolution need not compute Context.row_sum
 
     def __init__(self, heads: int = 1, start: float = 0.0) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ class Context:
 
     Args:
         prefix: number of leading tokens that are not patches or words (CLS, distillation).
-        row_sum: row sums of M, (N, 1), or (N, C) if M differs by channel; None if all are 1.
+        row_sum: row sums of M, (N, 1), or (N, C) if M differs between channels; None if all are 1.
         edges: row and column of every entry of a sparse M, (2, E), self-loops included; None if M
             is dense.
         num_nodes: N; needed with ``edges``.
@@ -61,13 +61,14 @@ class Context:
             N_q is the number of mixed tokens; None if every token sees all.
         causal: a token sees itself and the tokens before it. The N_q mixed tokens are the last of
             the N, as in generation with a cache of keys and values.
-        inputs: of the layers so far, this one last; empty if no aggregator reads them.
-        outputs: of the layers before, after their aggregators.
+        inputs: inputs of the layers so far, that of this layer last; empty if no aggregator reads
+            them.
+        outputs: outputs of the layers before, after their aggregators.
         layer: number of the layer among those with this aggregator, from 1.
-        first_values: of the first of the attention layers with this aggregator, of the shape of V;
-            None if this is the first, or if no aggregator reads them.
-        tokens: that the attention layer gets, (..., N_q, C of the network); None if no aggregator
-            reads them.
+        first_values: V of the first attention layer with this aggregator, in the shape of V; None
+            in that layer, or if no aggregator reads it.
+        tokens: input of the attention layer, (..., N_q, C of the network); None if no aggregator
+            reads it.
     """
 
     prefix: int = 0
@@ -84,7 +85,11 @@ class Context:
 
     @cached_property
     def neighbours(self) -> Neighbours | None:
-        """The entries of a sparse M, sorted at the first use; None if M is dense."""
+        """The entries of a sparse M, sorted at the first use; None if M is dense.
+
+        Raises:
+            InputError: ``num_nodes`` is missing, or the edges are not pairs of these nodes.
+        """
         if self.edges is None:
             return None
         if self.num_nodes is None:
@@ -100,9 +105,9 @@ class Aggregator(nn.Module):
     """Base class of ``Inside``, ``After`` and ``Instead``; derive from one of those.
 
     Attributes:
-        site: ``inside``, ``after`` or ``instead``; of what only ``oversmoothing.apply`` places,
-            also ``before`` (the tokens that a layer gets), ``edges`` and ``messages`` (those of a
-            convolution) and ``graph`` (that of a whole model).
+        site: ``inside``, ``after`` or ``instead``. ``oversmoothing.apply`` also knows ``before``
+            (acts on the tokens that a layer gets), ``edges`` and ``messages`` (on those of a
+            convolution) and ``graph`` (on that of a whole model).
         can_be_causal: whether the output for a token depends on no token that ``Context.causal``
             and ``Context.mask`` hide from it. Causal models refuse aggregators that lack this.
         reads_edges: whether ``forward`` may look at ``Context.edges``; if not, the graphs of a
@@ -141,9 +146,9 @@ class Aggregator(nn.Module):
 
     @property
     def steady(self) -> bool:
-        """Whether all further steps compute the same on the device, as CUDA graphs replay them.
+        """Whether all further steps run the same operations, so that a CUDA graph can replay them.
 
-        Without an own ``advance`` and numbers drawn on the host they do.
+        By default: if the class does not override ``advance`` and draws no random numbers.
         """
         return not self.draws and type(self).advance is Aggregator.advance
 
@@ -279,7 +284,7 @@ def make(factory: Callable[..., Aggregator], dim: int, **sizes: int) -> Aggregat
         sizes: others of ``SIZES``, passed on in the same way.
 
     Raises:
-        InputError: its ``forward`` is missing, or has other arguments.
+        InputError: the aggregator has no ``forward``, or one with other arguments.
     """
     known = {"dim": dim, **sizes}
     made = factory(**{name: size for name, size in known.items() if wants(factory, name)})

@@ -1,25 +1,22 @@
 """Batch normalisation of each channel over all tokens (Ioffe, Szegedy, ICML 2015)."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import (
     check_counts,
     check_eps,
-    number,
+    check_shares,
     over_batch,
     padding,
 )
-from oversmoothing.errors import InputError
 
 
 class BatchNorm(Masked, After):
     """Computes (x − mean) / sqrt(var + eps), then a learned scale and shift per channel.
 
-    Mean and variance of a channel are those of all tokens of the batch in training, on a graph of
-    all nodes, and moving averages in evaluation. Every layer has its own.
+    In training, mean and variance of a channel are those of all tokens of the batch, or of all
+    nodes of a graph. In evaluation they are moving averages. Layers do not share them.
 
     Args:
         dim: channels C.
@@ -27,21 +24,20 @@ class BatchNorm(Masked, After):
         eps: added to the variance.
 
     Raises:
-        InputError: the momentum is not from 0 to 1, eps is negative, or
-            a batch has a single token in training.
+        InputError: dim is below 1, the momentum is not from 0 to 1, eps is negative, a batch has a
+            single token in training, ``context`` is causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    can_be_shared: ClassVar[bool] = False
-    of_batch: ClassVar[bool] = True
+    can_be_shared = False
+    of_batch = True
 
     def __init__(self, dim: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
         check_counts(dim=dim)
         check_eps(eps)
-        if not 0 <= number(momentum) <= 1:
-            raise InputError(f"aggregator.momentum: expected 0 to 1, got {momentum!r}")
+        check_shares(momentum=momentum)
         self.norm = nn.BatchNorm1d(dim, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:

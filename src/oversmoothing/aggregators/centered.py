@@ -10,7 +10,7 @@ Where a token does not see all others (causal models, padding), 11ᵀ/n becomes 
 over the tokens that it sees. The paper has no such case.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,8 +42,8 @@ class Centered(Masked, Inside):
     ``context.causal`` mixed may hold only the last N_q tokens: (..., N_q, C) -> (..., N_q, C).
     """
 
-    adds_mean: ClassVar[bool] = True
-    can_be_causal: ClassVar[bool] = True
+    adds_mean = True
+    can_be_causal = True
 
     def __init__(
         self,

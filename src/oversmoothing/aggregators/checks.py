@@ -1,4 +1,4 @@
-"""Checks of options that several aggregators have, and the mean of the tokens that count."""
+"""Checks of options that several aggregators have, and statistics of the unmasked tokens."""
 
 import math
 from numbers import Integral, Real
@@ -15,8 +15,8 @@ PADDING = "a padding mask (B, N) needs the shape (B, 1, N): mask[:, None, :]"
 
 def check_finite(option: str, value: float | Tensor, hint: str = "") -> None:
     """Raises InputError unless a number, or every entry of a tensor, is finite."""
-    number = isinstance(value, int | float | Tensor)
-    if not number or not torch.as_tensor(value, dtype=torch.float64, device="cpu").isfinite().all():
+    known = isinstance(value, int | float | Tensor)
+    if not known or not torch.as_tensor(value, dtype=torch.float64, device="cpu").isfinite().all():
         raise InputError(f"aggregator.{option}: expected a finite number, got {value!r}{hint}")
 
 
@@ -27,6 +27,13 @@ def check_counts(**counts: int) -> None:
             raise InputError(
                 f"aggregator.{name}: expected a whole number of 1 or more, got {count!r}"
             )
+
+
+def check_shares(**shares: float) -> None:
+    """Raises InputError unless these options are numbers from 0 to 1."""
+    for name, share in shares.items():
+        if not 0 <= number(share) <= 1:
+            raise InputError(f"aggregator.{name}: expected a number from 0 to 1, got {share!r}")
 
 
 def check_temperature(temperature: float) -> None:
@@ -57,7 +64,7 @@ def padding(context: Context) -> Tensor | None:
     """Returns the mask of a context as (..., 1, N); None if no token is hidden.
 
     Raises:
-        InputError: different tokens see different values.
+        InputError: the context is causal, or its mask differs between tokens.
     """
     mask = None if context.mask is None else torch.atleast_2d(context.mask)
     if context.causal or (mask is not None and mask.shape[-2] != 1):
@@ -94,8 +101,6 @@ def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
             "batch, or call eval()"
         )
     normed = norm(rows)
-    return (
-        normed.view(x.shape)
-        if seen is None
-        else normed.new_zeros(x.shape).index_put((seen,), normed)
-    )
+    if seen is None:
+        return normed.view(x.shape)
+    return normed.new_zeros(x.shape).index_put((seen,), normed)

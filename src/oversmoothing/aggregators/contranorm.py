@@ -52,14 +52,15 @@ class ContraNorm(After):
             and denominator of the softmax average Px are unbiased up to a common factor; their
             ratio has bias O(1/negatives) and standard deviation O(1/√negatives). Px is 0 for a
             node that is compared with none of the drawn nodes, see ``mask_neighbours``.
-            Evaluation always uses the same nodes. Not compatible with gradient checkpointing.
+            Evaluation always uses the same nodes. Gradient checkpointing is not supported.
         printed: the paper's equations: P = softmax(xxᵀ/τ), and s/τ is the factor of Px. On
             a graph, all nodes are compared, neighbours included.
 
     Raises:
-        InputError: the scale is not finite, the temperature is not above 0, ``positive`` without
-            ``learnable``, ``learnable`` with a scale that is not above 0, ``negatives`` below 1, or
-            with ``printed`` or ``dual``.
+        InputError: dim is below 1, the scale is not finite, the temperature is not above 0,
+            ``positive`` is without ``learnable``, ``learnable`` with a scale that is not one number
+            above 0, or ``negatives`` is below 1 or with ``printed`` or ``dual``; ``context`` is
+            causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -138,7 +139,7 @@ class ContraNorm(After):
         return self._explicit(x, mask) if explicit else self._fused(x, mask)
 
     def _pushed(self, x: Tensor, contrast: Tensor) -> Tensor:
-        """Returns x or (1 + s) x, minus s·Px."""
+        """Returns x or (1 + s) x, less s·Px; see ``identity``."""
         if isinstance(self.scale, float | int):
             kept = (1 + self.scale) * x if self.identity else x
             return torch.add(kept, contrast, alpha=-self.scale)
@@ -173,8 +174,8 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
     """Computes x̂x̂ᵀ/τ. Shapes: (..., N, C) -> (..., N, N).
 
     On a CPU the norms come from the diagonal of xxᵀ, and the division takes N² operations instead
-    of NC. A GPU needs more kernels for this. In half precision squares could overflow. So both
-    compute x̂.
+    of NC. A GPU needs more kernels for this, and in half precision squares could overflow, so in
+    these two cases x̂ is computed.
     """
     if x.is_cuda or x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
         x_hat = _unit(x)

@@ -23,7 +23,8 @@ class ContraNormD(Masked, After):
         layernorm: apply LayerNorm at the end, as in the paper's formula.
 
     Raises:
-        InputError: the scale is not finite, or the temperature is not above 0.
+        InputError: dim is below 1, the scale is not finite, the temperature is not above 0,
+            ``context`` is causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C); cost O(N C²).
     """

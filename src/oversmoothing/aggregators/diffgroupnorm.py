@@ -5,8 +5,6 @@
 Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
 """
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
@@ -14,32 +12,32 @@ from oversmoothing.aggregators.checks import (
     check_counts,
     check_eps,
     check_finite,
-    number,
+    check_shares,
     over_batch,
     padding,
 )
-from oversmoothing.errors import InputError
 
 
 class DiffGroupNorm(Masked, After):
-    """Adds the tokens, normalised in learned groups.
+    """Adds λ times the tokens normalised in learned groups.
 
     Args:
         dim: channels C.
         groups: G.
         lam: λ. The authors search it by graph and depth, from 0.0005 to 0.05.
-        momentum: of the moving averages; the authors take 0.3.
+        momentum: share of the present statistics in the moving averages; the authors take 0.3.
         eps: added to the variance.
 
     Raises:
-        InputError: λ is not finite, the momentum is not from 0 to 1, eps is negative, or
-            a batch has a single token in training.
+        InputError: dim or groups is below 1, λ is not finite, the momentum is not from 0 to 1, eps
+            is negative, a batch has a single token in training, ``context`` is causal, or its mask
+            differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    can_be_shared: ClassVar[bool] = False
-    of_batch: ClassVar[bool] = True
+    can_be_shared = False
+    of_batch = True
 
     def __init__(
         self,
@@ -53,8 +51,7 @@ class DiffGroupNorm(Masked, After):
         check_counts(dim=dim, groups=groups)
         check_finite("lam", lam)
         check_eps(eps)
-        if not 0 <= number(momentum) <= 1:
-            raise InputError(f"aggregator.momentum: expected 0 to 1, got {momentum!r}")
+        check_shares(momentum=momentum)
         self.group, self.lam = nn.Linear(dim, groups, bias=False), lam
         self.norm = nn.BatchNorm1d(groups * dim, eps=eps, momentum=momentum)
 

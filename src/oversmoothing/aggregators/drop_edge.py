@@ -7,14 +7,14 @@ from oversmoothing.aggregators.base import Tokenwise
 from oversmoothing.aggregators.checks import number
 from oversmoothing.errors import InputError
 
-_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd
+_FACTORS = (0x5851F42D4C957F2D, 0x14057B7EF767814F)  # odd, so multiplication loses no bit
 
 
 class Dropping(Tokenwise):
     """Base of methods that leave out a random part of a graph in training.
 
     Args:
-        rate: of what is left out.
+        rate: share of what is left out.
 
     Raises:
         InputError: the rate is not at least 0 and below 1.
@@ -30,7 +30,7 @@ class Dropping(Tokenwise):
 
 
 class DropEdge(Dropping):
-    """Draws in training which edges to keep; all layers have the same ones. Self-loops stay.
+    """Draws in training which edges to keep, the same ones in all layers. Self-loops stay.
 
     Args:
         rate: share of the edges that are left out, both directions together.
@@ -57,6 +57,7 @@ def drop_edges(edge_index: Tensor, rate: float) -> Tensor:
     same for all pairs. So no search for the reverse direction is needed, and the order of the edges
     does not matter.
     """
+    edge_index = edge_index.long()  # the hash needs 64 bits
     low, high = edge_index.amin(dim=0), edge_index.amax(dim=0)
     salts = torch.randint(1 << 62, (2,), device=edge_index.device)
     bits = _scrambled(_scrambled(low ^ salts[0]) ^ high ^ salts[1])

@@ -21,7 +21,7 @@ from oversmoothing.aggregators.memory_layout import product, softmax
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
-EPS = 1e-6  # EMANet's, of both normalisations
+EPS = 1e-6  # added to N_k and to the norms of bases, as in EMANet's code
 Kernel = Literal["dot", "distance"]
 
 
@@ -38,7 +38,7 @@ class MovingBases(Instead):
         momentum: m, in [0, 1).
 
     Raises:
-        InputError: the momentum is out of range.
+        InputError: the momentum is not at least 0 and below 1.
     """
 
     bases: Tensor
@@ -99,8 +99,8 @@ class EM(MovingBases):
     """Unrolled EM for a Gaussian mixture of the tokens; time and memory are linear in N.
 
     All samples start at the same bases μ⁽⁰⁾, and each sample then has its own. μ⁽⁰⁾ is not a
-    parameter but a moving average of μ⁽ᵀ⁾, see ``MovingBases``. Prefix tokens take part. Computed
-    in float32 or wider.
+    parameter but a moving average of μ⁽ᵀ⁾, see ``MovingBases``. Prefix tokens take part. The
+    computation is in float32 or wider.
 
     Args:
         dim: channels C.
@@ -117,8 +117,8 @@ class EM(MovingBases):
         momentum: weight of the old μ⁽⁰⁾ in the moving average, in [0, 1).
 
     Raises:
-        InputError: an option out of range; or, in training, fewer tokens than bases. In evaluation
-            fewer tokens are allowed, since small scales of small images have few.
+        InputError: an option is out of range, or there are fewer tokens than bases in training.
+            Evaluation allows this, since small images at small scales have few tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -200,7 +200,7 @@ class EM(MovingBases):
         return softmax(scores if self.variance == 1 else scores / self.variance, dim=-1)
 
     def n_step(self, x: Tensor, gamma: Tensor, mu: Tensor) -> Tensor:
-        """Takes a Newton step on the bases (HEMNet, Eq. 13). Shapes: -> (..., K, C)."""
+        """Takes a Newton step on the bases (HEMNet, Eq. 13), in the shape of mu."""
         N_k = gamma.sum(dim=-2).unsqueeze(-1)
         mean = product(x.mT, gamma).mT / (EPS + N_k)
         mu = mean if self.step_size == 1 else mu.lerp(mean, self.step_size)

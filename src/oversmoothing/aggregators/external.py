@@ -33,7 +33,7 @@ class External(Instead):
             X M_kᵀ as it is.
 
     Raises:
-        InputError: fewer than one slot, or an unknown norm.
+        InputError: a number is below 1, or the norm is unknown.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -65,7 +65,8 @@ def normalised(scores: Tensor, norm: Norm) -> Tensor:
 def double_norm(scores: Tensor) -> Tensor:
     """Applies a softmax over the tokens, then divides rows by their sum over the slots.
 
-    Computed in float32 or wider, since ε is 0 in float16. The result has the type of ``scores``.
+    The computation is in float32 or wider, since EPS is 0 in float16. The result has the type of
+    ``scores``.
 
     Shapes: (..., N, S) -> (..., N, S).
     """

@@ -32,7 +32,7 @@ class ExternalMultiHead(Instead):
         norm: as in ``External``.
 
     Raises:
-        InputError: a number below 1, heads that do not divide the channels, or an unknown norm.
+        InputError: a number is below 1, the heads do not divide the channels, or norm is unknown.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -68,7 +68,7 @@ def check_heads(num_heads: int | None, dim: int) -> int:
     """Returns the number of heads, by default one for every 64 channels.
 
     Raises:
-        InputError: heads below 1 or that do not divide the channels.
+        InputError: the number is below 1 or does not divide the channels.
     """
     heads = max(1, dim // HEAD_WIDTH) if num_heads is None else num_heads
     check_counts(num_heads=heads)

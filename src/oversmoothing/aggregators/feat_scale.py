@@ -14,9 +14,9 @@ from oversmoothing.aggregators.values import mean_of_seen
 
 
 class FeatScale(Masked, After):
-    """Weights the mean of the tokens and their difference from it, by s and t for each channel.
+    """Adds s times the mean of the tokens and t times their difference from it, in each channel.
 
-    The paper has it on the branch of the attention (``where="branch"`` in timm). s = t = 0, the
+    The paper uses it on the branch of the attention (``where="branch"`` in timm). s = t = 0, the
     start, leaves a network as it is. The cost is one mean of the tokens. The authors' code
     (VITA-Group/ViT-Anti-Oversmoothing, 989559f) adds the two terms twice, so its parameters are
     s/2 and t/2; with these the results are equal.
@@ -25,7 +25,7 @@ class FeatScale(Masked, After):
         dim: channels C.
 
     Raises:
-        InputError: different tokens see different ones.
+        InputError: dim is below 1, ``context`` is causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

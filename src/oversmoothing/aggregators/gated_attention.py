@@ -27,7 +27,7 @@ class GatedAttention(Tokenwise, Inside):
         channels: of the tokens X; a network gives it. None: H times ``dim``.
         elementwise: a gate for every channel of every head, else one for every head.
         identity: gates 2σ(X W_g) with W_g = 0 at the start, which leaves a network as it is, for
-            fine-tuning; this is ours.
+            fine-tuning; the authors have no such option.
 
     Raises:
         InputError: a size is below 1, or ``context.tokens`` is missing.

@@ -5,33 +5,29 @@
 in each channel, with the mean x̄ over all tokens of a sample, or nodes of a graph.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.aggregators.base import PLAIN, After, Context
+from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import check_counts, check_eps, mean_of_tokens, padding
 
 
-class GraphNorm(After):
-    """Normalises every channel over the tokens; a says how much of their mean goes.
+class GraphNorm(Masked, After):
+    """Normalises every channel over the tokens, after subtracting a times their mean.
 
     w, a and b are learned per channel and start at 1, 1 and 0. With a = 1 it is an instance norm.
-    Computed in float32 or wider, since squares leave float16's range.
+    The computation is in float32 or wider, since squares leave float16's range.
 
     Args:
         dim: channels C.
         eps: added to the variance.
 
     Raises:
-        InputError: eps is negative.
+        InputError: dim is below 1, eps is negative, ``context`` is causal, or its mask differs
+            between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
-
-    reads_edges: ClassVar[bool] = False
-    reads_mask = True
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
         super().__init__()

@@ -3,7 +3,7 @@ ICML 2023).
 
 .. math:: j → i \\quad ⇒ \\quad j → s ⇄ i, \\quad x_s = α x_j + (1 − α) x_i
 
-A slow node s on every edge delays what node i hears of j by one layer, and i talks to s as well.
+A slow node s on every edge delays the message from j to i by one layer; i sends messages to s.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Tokenwise
-from oversmoothing.aggregators.checks import number
-from oversmoothing.errors import InputError
+from oversmoothing.aggregators.checks import check_shares
 
 
 class Upsampled(NamedTuple):
@@ -22,7 +21,8 @@ class Upsampled(NamedTuple):
     Args:
         x: features, (N', C).
         edge_index: source and target of every edge, (2, E').
-        nodes: the given node of every node, for a slow one the target of its edge, (N',).
+        nodes: for every node the given node that it is, or for a slow node the target of its edge,
+            (N',).
         edges: the given edge that every edge comes from, (E',).
     """
 
@@ -55,9 +55,7 @@ class HalfHop(Tokenwise):
 
     def __init__(self, alpha: float = 0.5, share: float = 1.0) -> None:
         super().__init__()
-        for name, value in (("alpha", alpha), ("share", share)):
-            if not 0 <= number(value) <= 1:
-                raise InputError(f"aggregator.{name}: expected a number from 0 to 1, got {value!r}")
+        check_shares(alpha=alpha, share=share)
         self.alpha, self.share, self.draws = alpha, share, share < 1
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Upsampled:

@@ -15,7 +15,7 @@ class LayerNorm(Tokenwise, After):
         affine: learn the scale and the shift.
 
     Raises:
-        InputError: eps is negative.
+        InputError: dim is below 1, or eps is negative.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

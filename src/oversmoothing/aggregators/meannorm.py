@@ -11,6 +11,9 @@ from oversmoothing.aggregators.checks import mean_of_tokens, padding
 class MeanNorm(Masked, After):
     """Computes x − x̄, with the mean x̄ over all tokens of a sample, or nodes of a graph.
 
+    Raises:
+        InputError: ``context`` is causal, or its mask differs between tokens.
+
     Shapes: x (..., N, C) -> (..., N, C).
     """
 

@@ -3,10 +3,8 @@ Nonlocal Functionals, NeurIPS 2023).
 
 .. math:: M V_l + λ (V_1 − V_l)
 
-V_1 are the values of the first layer: tokens keep what told them apart there.
+V_1 are the values of the first layer, so tokens keep a part of the differences that they had there.
 """
-
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +33,7 @@ class NeuTRENO(Tokenwise, Inside):
     ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    reads_values: ClassVar[bool] = True
+    reads_values = True
 
     def __init__(self, scale: float = 0.6, learned: bool = False) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError
 class NodeNorm(Tokenwise, After):
     """Computes x / std(x)^(1/p), with the standard deviation over the channels of the token.
 
-    Computed in float32 or wider, since squares leave float16's range.
+    The computation is in float32 or wider, since squares leave float16's range.
 
     Args:
         power: p; 1 makes the standard deviation of every token 1.

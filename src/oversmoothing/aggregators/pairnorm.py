@@ -22,7 +22,7 @@ class PairNorm(Masked, After):
     - ``PN-SI``: s·xᶜ_i / sqrt(eps + ‖xᶜ_i‖²), so that every token has norm s;
     - ``PN-SCS``: s·x_i / sqrt(eps + ‖x_i‖²) − x̄.
 
-    Computed in float32 or wider, since sums of squares leave float16's range.
+    The computation is in float32 or wider, since sums of squares leave float16's range.
 
     Args:
         mode: one of the three.
@@ -31,7 +31,8 @@ class PairNorm(Masked, After):
         eps: added under the root, as in the authors' code.
 
     Raises:
-        InputError: an unknown mode, a scale that is not above 0 and finite, or a negative eps.
+        InputError: the mode is unknown, the scale is not above 0 and finite, eps is negative,
+            ``context`` is causal, or its mask differs between tokens.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -57,17 +58,8 @@ class PairNorm(Masked, After):
 
     def _normalised(self, x: Tensor, mask: Tensor | None) -> Tensor:
         mean, scale = mean_of_tokens(x, mask), like(self.scale, x)
-        if self.mode == "PN-SCS":
-            return scale * x / self._norm(x) - mean
-        centered = x - mean
-        norm = self._norm(centered) if self.mode == "PN-SI" else self._mean_norm(centered, mask)
-        return scale * centered / norm
-
-    def _norm(self, x: Tensor) -> Tensor:
-        """Returns the norm of every token, (..., N, 1)."""
-        return (self.eps + x.square().sum(dim=-1, keepdim=True)).sqrt()
-
-    def _mean_norm(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns the root of the mean squared norm of the tokens, (..., 1, 1)."""
-        squared = x.square().sum(dim=-1, keepdim=True)
-        return (self.eps + mean_of_tokens(squared, mask)).sqrt()
+        x = x if self.mode == "PN-SCS" else x - mean
+        squares = x.square().sum(dim=-1, keepdim=True)
+        squares = mean_of_tokens(squares, mask) if self.mode == "PN" else squares
+        x = scale * x / (self.eps + squares).sqrt()
+        return x - mean if self.mode == "PN-SCS" else x

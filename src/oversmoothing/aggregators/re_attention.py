@@ -19,18 +19,18 @@ class ReAttention(Masked, Inside):
     """Combines the attention maps across heads by a learned H × H matrix, then a batch norm.
 
     The maps are formed (H N² numbers for each sample), since no fused attention shows them. Values
-    that a token cannot see stay without weight; they and padding count in no mean. The results
-    equal those of the authors' layer (zhoudaquan/dvit_repo, 1ccb152c).
+    that a token cannot see keep the weight 0, and the norm's statistics leave out these weights and
+    padding. The results equal those of the authors' layer (zhoudaquan/dvit_repo, 1ccb152c).
 
     Args:
         heads: H; a network gives it.
         norm: normalise the combined maps. Their rows then sum to 0 on average, not to 1, so the
             network has to be trained with it from the start.
-        identity: Θ = I at the start; with ``norm=False`` this leaves a network as it is. This is
-            ours, the authors draw Θ and a bias from U(±1/√H).
+        identity: Θ = I at the start; with ``norm=False`` this leaves a network as it is. The
+            authors have no such option; they draw Θ and a bias from U(±1/√H), as with False.
 
     Raises:
-        InputError: H is below 1, or heads see different values.
+        InputError: H is below 1, or the mask differs between heads.
 
     Shapes: M (..., H, N_q, N) -> (..., H, N_q, N), which mixes V.
     """
@@ -48,7 +48,7 @@ class ReAttention(Masked, Inside):
             nn.init.zeros_(self.theta.bias)
 
     def maps(self, m: Tensor, context: Context = PLAIN) -> Tensor:
-        *_, H, N_q, N = m.shape
+        N_q, N = m.shape[-2:]
         combined = self.theta(m.movedim(-3, -1)).flatten(-3, -2)  # (..., N_q N, H)
         seen = self._pairs(m, context.mask)
         if self.norm is not None:
@@ -58,7 +58,7 @@ class ReAttention(Masked, Inside):
         return combined.unflatten(-2, (N_q, N)).movedim(-1, -3)
 
     def _pairs(self, m: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Returns which pairs of tokens count, (..., 1, N_q N); in a norm, padding asks nothing."""
+        """Returns which pairs of tokens count, (..., 1, N_q N); with a norm, no row of padding."""
         if mask is None:
             return None
         *_, N_q, N = m.shape

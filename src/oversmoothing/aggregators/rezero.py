@@ -5,8 +5,6 @@
 A branch f begins with a small share, so a deep network begins near the identity.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -23,12 +21,12 @@ class ReZero(Tokenwise, After):
         per_channel: learn one α for each channel (LayerScale), else one for all (ReZero).
 
     Raises:
-        InputError: ``start`` is not finite.
+        InputError: dim is below 1, or ``start`` is not finite.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
 
-    of_branches: ClassVar[bool] = True
+    of_branches = True
 
     def __init__(self, dim: int, start: float = 0.0, per_channel: bool = False) -> None:
         super().__init__()

@@ -19,8 +19,8 @@ class SelfAttention(Instead):
 
     The double norm is a softmax over the queries, followed by a division by the sum over the keys.
     This equals the usual softmax over the keys of the scores less their logsumexp over the queries,
-    so a key that all queries look at counts less. It is one step of Sinkhorn's iteration towards a
-    doubly stochastic M. Prefix tokens take part.
+    so a key with high scores for all queries counts less. It is one step of Sinkhorn's iteration
+    towards a doubly stochastic M. Prefix tokens take part.
 
     Args:
         dim: channels C.
@@ -29,7 +29,7 @@ class SelfAttention(Instead):
             the keys, the usual self-attention. ``none``: the scores as they are.
 
     Raises:
-        InputError: heads below 1 or that do not divide the channels, or an unknown norm.
+        InputError: a number is below 1, the heads do not divide the channels, or norm is unknown.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

@@ -6,8 +6,6 @@ He, Hofmann, Simplifying Transformer Blocks, ICLR 2024:
 Where a token does not see all others, 11ᵀ/n is the uniform attention over those that it sees.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -25,18 +23,18 @@ class ShapedAttention(Masked, Inside):
     layer (bobby-he/simplified_transformers, 8d4ea796).
 
     Args:
-        heads: H, the number of α, β and γ each; a network gives it.
+        heads: H; a network gives it. Each head has one α, one β and one γ.
         alpha, beta, gamma: their initial values.
 
     Raises:
-        InputError: a value is not finite.
+        InputError: ``heads`` is below 1, or a value is not finite.
 
     Shapes: mixed (..., H, N, C), v (..., H, N, C) -> (..., H, N, C); without H for one head. With
     ``context.mask`` or ``context.causal`` mixed may hold only the last N_q tokens.
     """
 
-    can_be_causal: ClassVar[bool] = True
-    row_sum = False
+    can_be_causal = True
+    row_sum = False  # a graph convolution need not compute Context.row_sum
 
     def __init__(
         self, heads: int = 1, alpha: float = 0.0, beta: float = 1.0, gamma: float = 0.0

@@ -13,13 +13,13 @@ width:
 """
 
 import math
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Tokenwise
-from oversmoothing.aggregators.checks import check_counts, check_finite, number
+from oversmoothing.aggregators.checks import check_counts, check_finite, check_shares, number
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 
@@ -29,7 +29,7 @@ Combination = Literal["max", "mean", "cat"]
 class Connection(Tokenwise):
     """Base of aggregators that read the inputs of layers."""
 
-    reads_inputs: ClassVar[bool] = True
+    reads_inputs = True
 
 
 class Residual(Connection, After):
@@ -39,11 +39,12 @@ class Residual(Connection, After):
         scale: s.
         interval: k.
         pre_activation: add what layer l − k returned, before activation and dropout, in place of
-            the input (He et al., ECCV 2016). Dropout between the layers then leaves the connection
-            alone, which otherwise passes it once for each layer.
+            the input (He et al., ECCV 2016). Dropout between the layers then does not act on the
+            connection; otherwise it acts once for each layer.
 
     Raises:
-        InputError: the scale is not finite, or the interval is below 1.
+        InputError: the scale is not finite, the interval is below 1, or what would be added does
+            not have the shape of x.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -58,11 +59,16 @@ class Residual(Connection, After):
         earlier = context.outputs if self.pre_activation else inputs_like(x, context)
         if context.layer % self.interval or len(earlier) < self.interval:
             return x
-        return x + self.scale * earlier[-self.interval]
+        if (added := earlier[-self.interval]).shape != x.shape:
+            raise InputError(
+                f"aggregator: a residual cannot add outputs {tuple(added.shape)} to "
+                f"{tuple(x.shape)}; choose layers that keep the number of channels"
+            )
+        return x + self.scale * added
 
 
 class InitialResidual(Connection, After):
-    """Mixes in the input of the first layer (GCNII); W is learned next to the layer's weights.
+    """Mixes in the input of the first layer (GCNII); W is learned beside the layer's weights.
 
     Args:
         dim: channels C.
@@ -70,7 +76,8 @@ class InitialResidual(Connection, After):
         lam: λ of β_l = log(λ/l + 1); 0: no identity map, and no W.
 
     Raises:
-        InputError: α is not from 0 to 1, or λ is negative.
+        InputError: dim is below 1, α is not from 0 to 1, λ is negative or infinite, or no input of
+            a layer has the shape of x.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """
@@ -78,8 +85,7 @@ class InitialResidual(Connection, After):
     def __init__(self, dim: int, alpha: float = 0.1, lam: float = 0.5) -> None:
         super().__init__()
         check_counts(dim=dim)
-        if not 0 <= number(alpha) <= 1:
-            raise InputError(f"aggregator.alpha: expected a number from 0 to 1, got {alpha!r}")
+        check_shares(alpha=alpha)
         if not 0 <= number(lam) < math.inf:
             raise InputError(f"aggregator.lam: expected 0 or more, got {lam!r}")
         self.alpha, self.lam = alpha, lam
@@ -97,12 +103,12 @@ class Jumping(Connection):
 
     Args:
         mode: ``max``, ``mean``, or ``cat``: all of them through a linear layer back to C channels,
-            which starts as the last input alone and so as the network without the connection.
+            which at the start returns the last input, as the network without the connection does.
         channels: C; needed with ``cat``, where oversmoothing.apply gives it.
-        layers: L, as ``channels``.
+        layers: L; needed with ``cat``, where oversmoothing.apply gives it.
 
     Raises:
-        InputError: another mode, or a size is missing.
+        InputError: the mode is unknown, a size is missing, or the inputs do not have these sizes.
 
     Shapes: x (..., N, C) -> (..., N, C).
     """

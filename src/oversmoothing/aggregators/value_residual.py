@@ -5,8 +5,6 @@
 V_1 are the values of the first layer, before the mixing.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +31,7 @@ class ValueResidual(Tokenwise, Inside):
     Shapes: mixed (..., N, C), v (..., N, C) -> (..., N, C), which is mixed.
     """
 
-    reads_values: ClassVar[bool] = True
+    reads_values = True
 
     def __init__(self, first: float = 0.5, own: float = 0.5, learned: bool = False) -> None:
         super().__init__()

@@ -18,9 +18,10 @@ def per_head(parameter: Tensor) -> Tensor:
 
 
 def own_values(v: Tensor, num_queries: int, context: Context) -> Tensor:
-    """Returns the value of every mixed token itself, the last that it sees if some are hidden.
+    """Returns the value of every mixed token itself.
 
-    A cache of fixed size ends in places that hold no token yet.
+    With a mask and fewer queries than values, it is the last value that the query sees, since a
+    cache of fixed size ends in places that hold no token yet.
 
     Shapes: v (..., N, C) -> (..., N_q, C).
     """
@@ -41,7 +42,7 @@ def mean_of_seen(v: Tensor, num_queries: int, context: Context, skipped: int = 0
     Causal sums of half-precision values are in float32. A token that sees no values gets 0.
 
     Raises:
-        InputError: the mask has another number of tokens.
+        InputError: the mask has another number of queries.
 
     Shapes: v (..., N, C) -> (..., N_q or 1, C).
     """

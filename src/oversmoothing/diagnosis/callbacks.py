@@ -6,13 +6,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
+import torch.distributed as dist
 from torch import nn
 
 from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.sentences import line
-from oversmoothing.distributed import initialized, rank
+from oversmoothing.distributed import initialized
 from oversmoothing.errors import InputError, meant
 
 
@@ -20,9 +21,7 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
     """Returns the results of ``diagnose`` as numbers to log, such as ``wandb.log(numbers)``.
 
     Args:
-        model: see :func:`diagnose`.
-        *inputs: see :func:`diagnose`.
-        **options: see :func:`diagnose`.
+        model, *inputs, **options: see :func:`diagnose`.
 
     Returns:
         ``oversmoothing/<metric>/<layer>`` -> number. Layers without a value are left out.
@@ -76,7 +75,7 @@ class Monitor(_Steps):
     """Measures the layers of a model in a plain training loop, and prints a line each time.
 
     ``monitor = Monitor(model, every=100)`` before the loop, ``wandb.log(monitor(images))`` in it.
-    Each call is a step, and the first one is measured. It changes no bit of the training.
+    Each call is a step, and the first one is measured. The training is the same bit for bit.
 
     Args:
         model: see :func:`diagnose`.
@@ -89,7 +88,8 @@ class Monitor(_Steps):
         step: number of calls so far; set it when a training goes on.
 
     Raises:
-        InputError: ``every`` is below 1.
+        InputError: ``every`` is below 1; or, at the first call, the inputs cannot be measured.
+            Later calls only warn of this.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Monitor(_Steps):
             **kwargs: of the model.
         """
         step, self.step = self.step, self.step + 1
-        if initialized() and rank():
+        if initialized() and dist.get_rank():
             return {}
         report = self.report(step, self.model, *inputs, **kwargs)
         if report and self.show:

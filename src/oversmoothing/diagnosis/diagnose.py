@@ -40,7 +40,7 @@ class Subject:
         model: the model.
         watch: measures its layers.
         drawn: replaces its tensors during the measurement; None: its own.
-        notes: on how its weights were drawn.
+        notes: for the report, on how its weights were drawn.
     """
 
     name: str
@@ -131,7 +131,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """Returns the model inside wrappers for several GPUs and for compilation.
 
     Raises:
-        InputError: it is not a module, a module of torch.jit, or has uninitialised parameters.
+        InputError: it is no module, is one of torch.jit, or has uninitialised parameters.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
@@ -181,7 +181,7 @@ def diagnose(
             ``src_key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.
         prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
-            for timm, transformers and torchvision. With ``segments`` those of every sequence.
+            for timm, transformers and torchvision. With ``segments``, of every sequence.
         labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;
             negative: none. With nodes of several types a dictionary by type. An argument
             ``labels`` of the model gets them as well; they are then measured only if ``metrics``
@@ -207,7 +207,7 @@ def diagnose(
         kwargs: keyword arguments of the model.
 
     Returns:
-        Means over samples (images, sentences, graphs), layer by layer.
+        The report, with means over samples (images, sentences, graphs) for every layer.
 
     Raises:
         InputError: the model or the inputs cannot be measured.
@@ -219,10 +219,8 @@ def diagnose(
     notes = [f"Without its method: {missing}."] if (missing := lost(model)) else []
     notes += _kept_back(model, inputs, batches, {"edges": edges, "mask": mask})
     check_layout(layout)
-    chosen, options = (
-        chosen_measures(metrics, pairs),
-        Options(edges, mask, batch, prefix, labels, segments),
-    )
+    chosen = chosen_measures(metrics, pairs)
+    options = Options(edges, mask, batch, prefix, labels, segments)
     _require_loss(loss, metrics is not None and chosen)
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ONE_AT_A_TIME:
@@ -243,7 +241,7 @@ def diagnose(
 def _shared(
     model: nn.Module, kwargs: dict[str, Any], batch: Any, labels: Any, metrics: Metrics
 ) -> tuple[dict[str, Any], Any, Any]:
-    """Gives a model its own arguments ``batch`` and ``labels``; returns what else they are for."""
+    """Passes ``batch`` and ``labels`` to a model that takes them; returns those to measure with."""
     takes = _parameters(model)
     if "batch" in takes and batch is not None and not _is_vector(batch):
         kwargs, batch = {**kwargs, "batch": batch}, None  # no graph of every node

@@ -33,6 +33,8 @@ def draw(
         raise InputError(
             f"metrics: {unknown[0]!r} was not measured; {meant(unknown[0], report.values)}"
         )
+    if not metrics:
+        raise InputError("metrics: got an empty list; name at least one metric")
     if axes is not None and len(axes) < len(metrics):
         raise InputError(f"ax: expected {len(metrics)} axes, one per metric, got {len(axes)}")
     beside = _chosen(curves)

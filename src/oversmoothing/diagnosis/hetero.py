@@ -1,7 +1,8 @@
 """Heterogeneous graphs of torch-geometric: nodes of several types, and layers that split by type.
 
 ``HeteroConv``, ``HGTConv`` and the like return a dictionary of nodes (N, C) by type. ``to_hetero``
-makes one convolution of every type of edges, and sums those of a type of nodes outside of modules.
+makes one convolution of every type of edges, and merges their outputs for each type of nodes
+outside of modules, for example by a sum.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ def nodes_of(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Returns the graph of every node of a type, the edges among them, and their weights.
 
-    None: unknown.
+    Each of the three is None if it is unknown.
     """
     inside = [one for one in edges if one[0] == one[2] == kind]
     known = call.named | call.data
@@ -91,7 +92,7 @@ class Merged:
                     self.kinds[node] = kind
 
     def add(self, part: str, output: Tensor) -> tuple[str, Tensor] | None:
-        """Returns the type of nodes and their sum, once its last convolution has run."""
+        """Returns a type of nodes and its merged outputs, once its last convolution has run."""
         calls = self.parts[part]
         node = calls[self.ran[part] % len(calls)]
         self.ran[part] += 1

@@ -21,8 +21,8 @@ SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 OF_TORCH = F.multi_head_attention_forward
 WATCHED = {FUSED, OF_TORCH, *SOFTMAX}
 Rows = Callable[[int, Tensor | None], Iterator[Tensor]]  # some or all rows of a sample's map
-ROWS = 16  # smallest number of rows of a piece, and largest one of the rows of a map that are kept
-KEPT = 1 << 14  # largest number of entries of the rows of a map that are kept by layer
+ROWS = 16  # rows of a map: a piece has at least so many, and at most so many are kept
+KEPT = 1 << 14  # largest number of entries in the rows of a map that are kept for a layer
 
 
 class SeeMaps(TorchFunctionMode):
@@ -102,6 +102,10 @@ def of_maps(
     Args:
         tokens, rows: as passed by ``SeeMaps``.
         samples: the row along B of every sample, and the places of its tokens in it; None: all.
+        measures: names; others than ``OF_MAPS`` and ``BESIDE`` are ignored.
+
+    Raises:
+        InputError: the samples have no tokens.
     """
     if not tokens:
         raise InputError("inputs: the samples have no tokens; give samples with at least one")
@@ -113,7 +117,7 @@ def of_maps(
         sums.append(MapSums.of(pieces if i else _keeping(pieces, n, kept)))
         if "attention_gap" in names:
             A = torch.cat([*rows(b, which)], dim=-2)
-            gaps.append(attention_gap(A[None])[0] if n > 1 else torch.tensor(torch.nan))
+            gaps.append(attention_gap(A[None])[0])
     found = MapSums(*map(torch.stack, zip(*sums))).measures()
     found |= {"attention_gap": torch.stack(gaps)} if gaps else {}
     measured = {name: found[name] for name in names}

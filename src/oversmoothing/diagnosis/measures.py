@@ -55,13 +55,14 @@ class OwnMeasure(str):
         return own
 
     def __call__(self, t: smoothness.Tokens) -> Tensor:
-        """Measures samples. Raises InputError unless there is one number for each."""
+        """Measures samples; raises InputError unless the function returns one number for each."""
         if t.keep is not None:
             return torch.cat([self._of(x[keep][None]) for x, keep in zip(t.x, t.keep)])
         return self._of(t.x)
 
     def _of(self, x: Tensor) -> Tensor:
-        found: Any = torch.as_tensor(value) if _is_number(value := self.function(x)) else value
+        found: Any = self.function(x)
+        found = torch.as_tensor(found) if isinstance(found, int | float) else found
         if isinstance(found, Tensor) and found.dim() == 0 and x.dim() == 3:
             return torch.stack([found] if len(x) == 1 else [self._of(y[None])[0] for y in x])
         if not isinstance(found, Tensor) or found.shape != x.shape[:1]:
@@ -70,7 +71,7 @@ class OwnMeasure(str):
                 f"metrics: {self} returns {got} for tokens {tuple(x.shape)}; return one number "
                 f"for each sample, a tensor {tuple(x.shape[:1])}"
             )
-        return found.double()
+        return smoothness.double(found)
 
 
 class Pair(str):
@@ -79,7 +80,7 @@ class Pair(str):
     places: tuple[int, int]
 
     @classmethod
-    def all(cls, pairs: Any) -> "list[Pair]":
+    def read(cls, pairs: Any) -> "list[Pair]":
         """Reads the pairs that a user names. Raises InputError if they have another form."""
         found = []
         for name, places in pairs.items() if isinstance(pairs, Mapping) else [(pairs, ())]:
@@ -99,21 +100,22 @@ class Pair(str):
                 f"pairs: {self} is {self.places}, but {name} has {x.shape[-2]} tokens; choose "
                 "other tokens or layers"
             )
-        i, j = (x[..., place, :].double() for place in self.places)
+        i, j = (smoothness.double(x[..., place, :]) for place in self.places)
         return torch.cosine_similarity(i, j, dim=-1).reshape(-1)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
 def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:
-    """Returns the names of the measures, None chooses all, and those of pairs of tokens.
+    """Returns the names of the measures, in the order of ``MEASURES``, then of functions and pairs.
+
+    Args:
+        given: see ``diagnose``; None: ``DEFAULT``.
+        pairs: see ``diagnose``.
 
     Raises:
-        InputError: an unknown name, something else, or two measures of one name.
+        InputError: a name is unknown, a value is no name or function, two measures have one name,
+            or the list is empty.
     """
-    of_pairs = Pair.all({} if pairs is None else pairs)
+    of_pairs = Pair.read({} if pairs is None else pairs)
     if twice := [name for name in of_pairs if name in MEASURES]:
         raise InputError(f"pairs: {twice[0]} is a metric; give the pair another name")
     if given is None:
@@ -156,7 +158,7 @@ def measure(name: str, pieces: Pieces, measures: Mapping[str, Of]) -> dict[str, 
                 "at the inputs and the weights, and run the model in float32 or bfloat16"
             )
         for measured, function in measures.items():
-            values = found.setdefault(measured, [])
+            values = found[measured]
             if measured in OF_LABELS:
                 values += [] if labels is None else _by_label(function, tokens, labels)
             elif measured not in OF_EDGES:

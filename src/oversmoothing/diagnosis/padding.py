@@ -29,7 +29,7 @@ class Padding:
         model: the model.
         mask: given by the user for all layers, true for tokens, (B, N); None: those that modules
             get as ``attention_mask``, ``src_key_padding_mask`` and the like.
-        packed: whether masks of another form separate sequences, and tell no padding.
+        packed: whether masks of another form separate sequences and do not mark padding.
     """
 
     def __init__(self, model: nn.Module, mask: Tensor | None, packed: bool = False) -> None:

@@ -73,8 +73,9 @@ class Plan:
 
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
         self.model, self.call, self.options = model, call, options
-        edges = _or(options.edges, call.tensor("edge_index"))
-        weight = call.tensor("edge_weight") if options.edges is None else None
+        edges, weight = options.edges, None
+        if edges is None:
+            edges, weight = call.tensor("edge_index"), call.tensor("edge_weight")
         (self.edges, self.weight), self.shapes = _pairs(edges, weight), call.shapes()
         self.batch = options.batch
         if self.batch is None and (self.edges is not None or self._has_graphs()):
@@ -196,7 +197,7 @@ class Plan:
         return max(B * known, *(shape[0] for shape in self.shapes))  # images and their texts differ
 
     def layout(self, name: str, output: Any) -> str | None:
-        """Returns BHWC if a layer returns a feature map in a timm model that says so; else None."""
+        """Returns BHWC for a feature map inside a timm model of this format; else None."""
         around = parents_of(self.model, name).values()
         last = any(getattr(module, "output_fmt", None) == "NHWC" for module in around)
         return "BHWC" if last and isinstance(output, Tensor) and output.dim() == 4 else None
@@ -241,10 +242,6 @@ class Plan:
                 f"layers: {name} returns {tuple(x.shape)}, {nodes} nodes, but the inputs have "
                 f"{needed} or more; choose layers that return all nodes, layers=…"
             )
-
-
-def _or(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return second if first is None else first
 
 
 def _pairs(edges: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

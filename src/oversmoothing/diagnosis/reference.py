@@ -29,7 +29,7 @@ METHODS = (  # names of methods that draw weights, in the order of their calls
 )
 TRUSTED = {"builtins", "torch", "torch_geometric"}  # constructors do no more than these methods
 LIBRARIES = {*TRUSTED, "timm", "transformers", "torchvision"}  # methods write into self only
-PASSES = 15  # after which the vectors of spectral_norm fit a new weight, as torch has it
+PASSES = 15  # power iterations of spectral_norm after a new weight, as in torch's constructor
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Drawn:
 
 
 def draw(model: nn.Module, seed: int) -> Drawn:
-    """Draws the weights of a model as they are before training.
+    """Draws weights for a model as they are before training.
 
     Models of transformers are built anew from their config, and those of timm from the name of
     their architecture, if they have its sizes. All other modules call their own methods, inner
@@ -107,7 +107,7 @@ def kept(own: Mapping[str, Tensor], drawn: Mapping[str, Tensor], way: str) -> It
     Args:
         own: weights of the model, by name.
         drawn: those of the reference.
-        way: out of it, if the model was trained.
+        way: what to do then if the model was trained, for the sentence.
     """
     alike = [n for n in own if n in drawn and own[n].shape == drawn[n].shape]
     varied = [n for n in alike if own[n].numel() > 1 and bool(own[n].std() > 0)]

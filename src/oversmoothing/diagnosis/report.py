@@ -117,9 +117,7 @@ class Report:
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
         legend = [f"{m}: {LEGEND[m].lstrip('↑↓ ')}." for m in self._shown() if m in LEGEND]
-        arrows = ["↑ more alike if higher, ↓ if lower."] * any(
-            "↑" in c or "↓" in c for c in rows[0]
-        )
+        arrows = ["↑ more alike if higher, ↓ if lower."] * any(map(_arrow, self._shown()))
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         more = [name for name in self.values if name not in self._shown()]
         also = [f"Also measured, report[…]: {', '.join(more)}."] if more else []
@@ -206,8 +204,8 @@ class Report:
             The figure and a list of its axes.
 
         Raises:
-            InputError: matplotlib is not installed, a metric was not measured, a curve is unknown,
-                there are fewer axes than metrics, or the file cannot be written.
+            InputError: matplotlib is not installed, a metric was not measured or none is given, a
+                curve is unknown, there are fewer axes than metrics, or the file cannot be written.
         """
         several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
         axes = None if ax is None else [*several]
@@ -226,7 +224,7 @@ class Report:
         return columns
 
     def by_kind(self) -> dict[str, "Report"]:
-        """The rows of every type of nodes, whose layers are named ``layer[type]``."""
+        """Returns the rows of every type of nodes, whose layers are named ``layer[type]``."""
         kinds = [name.partition("[")[2].partition("]")[0] for name in self.layers]
         return {kind: self._of(kind, kinds) for kind in dict.fromkeys(kinds)}
 
@@ -265,10 +263,8 @@ def _arrow(metric: str) -> str:
 
 
 def _aligned(row: list[str], widths: list[int]) -> list[str]:
-    return [
-        row[0].ljust(widths[0]),
-        *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:])),
-    ]
+    cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+    return [row[0].ljust(widths[0]), *cells]
 
 
 def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
@@ -406,7 +402,7 @@ def _across(watch: Watch, asked: bool) -> dict[str, list[float | None]]:
     if not found or not any(several):
         return {}
     rows = [*zip(watch.across.values(), several)]
-    return {n: [_none(of(s)) if many else None for s, many in rows] for n, of in found.items()}
+    return {n: [_finite(of(s)) if many else None for s, many in rows] for n, of in found.items()}
 
 
 def _of_maps(watch: Watch) -> tuple[tuple[float | None, ...], ...]:
@@ -494,5 +490,5 @@ def _numbers(values: Tensor) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _none(value: Tensor) -> float | None:
+def _finite(value: Tensor) -> float | None:
     return value.item() if value.isfinite() else None

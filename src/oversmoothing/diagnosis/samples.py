@@ -229,6 +229,7 @@ class Graphs:
 
 def _odd(edges: Tensor, num_nodes: int) -> tuple[int, int]:
     """Returns the number of edges without their reverse, and of edges that are listed before."""
+    edges = edges.long()  # products leave int32
     listed, back = ((start * num_nodes + end).unique() for start, end in (edges, edges.flip(0)))
     one_way = len(listed) - int(torch.isin(listed, back, assume_unique=True).sum())
     return one_way, edges.shape[1] - len(listed)

@@ -10,12 +10,12 @@ MOST = 5  # sentences
 ALIKE = 0.95  # mean cosine from which on tokens are called nearly parallel
 CHANGE = 1.25  # ratio of two ranks from which on they are called different
 LOW = 0.1  # share of the largest possible rank, below which a rank is called low
-JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is told
+JUMP = 1.5  # ratio of the ranks of neighbouring layers from which on the change is mentioned
 LONG = 5.0  # ratio to the median norm above which a token is an outlier
-LARGE = 0.1  # share of the energy, from which on an outlier is told
-SHARE = 0.5  # of the energy or of the attention, from which on it is told
-IN_LINE = 4  # metrics
-SHRUNK = 0.1  # ratio of norms or gradients of the first and the last layer
+LARGE = 0.1  # share of the energy, from which on an outlier is mentioned
+SHARE = 0.5  # of the energy or of the attention, from which on it is mentioned
+IN_LINE = 4  # number of metrics in the line of a training step
+SHRUNK = 0.1  # ratio of the norms of the last and the first layer, below which it is mentioned
 
 
 def sentences(report: "Report") -> list[str]:
@@ -127,14 +127,12 @@ def _rank(report: "Report") -> Iterator[str]:
 
 def _where(report: "Report") -> Iterator[str]:
     known = _known(report, "cosine")
-    alike = [i for i, (_, v) in enumerate(known) if v >= ALIKE]
-    if alike:
+    if alike := [i for i, (_, v) in enumerate(known) if v >= ALIKE]:
         run = [i for i in alike if all(j in alike for j in range(alike[0], i + 1))]
         low = min(known[i][1] for i in run)
-        where = f"From {known[run[0]][0]} on" if run[-1] == len(known) - 1 else (
-            f"From {known[run[0]][0]} to {known[run[-1]][0]}" if len(run) > 1
-            else f"After {known[run[0]][0]}"
-        )  # fmt: skip
+        first, last = known[run[0]][0], known[run[-1]][0]
+        where = f"From {first} to {last}" if len(run) > 1 else f"After {first}"
+        where = f"From {first} on" if run[-1] == len(known) - 1 else where
         yield f"{where}, the mean cosine of two {report.unit} is {number(low)} or more."
         return
     ranks, _ = _stretch(report)
@@ -170,12 +168,11 @@ def _outliers(report: "Report") -> Iterator[str]:
     if not long:
         return
     layer = max(long, key=lambda name: shares[name])
-    where = f"after {layer}" if len(long) == 1 else f"after {layer} (outliers in {len(long)} layers"
-    where += "" if len(long) == 1 else f", the first {long[0]})"
+    several = f" (outliers in {len(long)} layers, the first {long[0]})" * (len(long) > 1)
     ratio = dict(_known(report, "max_norm_ratio"))[layer]
     one = "One node" if report.unit == "nodes" else "One token"
     said = (
-        f"{one} carries {number(100 * shares[layer])} % of the energy {where}, with "
+        f"{one} carries {number(100 * shares[layer])} % of the energy after {layer}{several}, with "
         f"{number(ratio)} times the median norm"
     )
     if layer in others and layer in ranks:
@@ -221,8 +218,7 @@ def _across(report: "Report") -> Iterator[str]:
 
 
 def _gradient(report: "Report") -> Iterator[str]:
-    known = _known(report, "gradient_norm")
-    if known:
+    if known := _known(report, "gradient_norm"):
         (first, a), (last, b) = known[0], known[-1]
         yield f"The norm of the gradient is {number(b)} at {last} and {number(a)} at {first}."
 

@@ -50,7 +50,7 @@ def same_attributes(model: nn.Module) -> Iterator[None]:
     own = [vars(module) for module in model.modules()]
     before: list[tuple[Any, Any]] = [(attributes, dict(attributes)) for attributes in own]
     held = (v for attributes in own for v in attributes.values() if type(v) in KEPT)
-    before += [(v, v.copy() if v else NOTHING) for v in held]  # many copies wake the collector
+    before += [(v, v.copy() if v else NOTHING) for v in held]  # fewer objects for Python's gc
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Forward hooks that measure the layers of a model, and keep numbers only."""
+"""Forward hooks that measure the outputs, maps and gradients of the layers of a model."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -117,21 +117,17 @@ class Watch:
         self.sinks |= maps.sinks
         if not self.calls:
             name, layer = next(iter(self.layers.items()))
-            inside = [
-                f", such as {name}.{part}"
-                for part, module in layer.named_children()
-                if has_forward(module)
-            ]
+            parts = [part for part, module in layer.named_children() if has_forward(module)]
             raise InputError(
                 f"layers: {name} is not called by the model's forward; choose other layers"
-                f"{''.join(inside[:1])}"
+                f"{''.join(f', such as {name}.{part}' for part in parts[:1])}"
             )
 
     def _begin(self, name: str) -> Callable[..., None]:
         return lambda module, args: self.running.append((name, []))
 
     def _follow(self, stack: ExitStack, name: str, layer: nn.Module) -> None:
-        """Measures the sums of the convolutions of a layer of ``to_hetero``."""
+        """Measures the merged outputs of the convolutions of a layer of ``to_hetero``."""
         merged = Merged(self.plan.model, name)
 
         def end(part: str, module: nn.Module, args: Any, output: Any) -> None:

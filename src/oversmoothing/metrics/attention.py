@@ -4,7 +4,7 @@ The similarity of maps in ContraNorm (Sec. 3.1, Fig. 2) follows Gong et al. 2021
 2022 and has no formula. The paper says that features become alike as the similarity goes to 1. This
 is true if the rows of a map are compared, since equal rows give equal tokens.
 
-All functions compute in float64; prefix tokens have rows as well.
+All functions compute in float64 and return float64. Rows of prefix tokens count.
 """
 
 import math
@@ -14,11 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TINY = 1e-30  # above 0, and below the numbers of a softmax that count
+from oversmoothing.metrics.smoothness import double
+
+TINY = 1e-30  # lower bound of norms and of arguments of a logarithm
 
 
 class MapSums(NamedTuple):
-    """Sums over the rows of a map, in its precision.
+    """Sums over the rows of a map, computed in the type of the map.
 
     Attributes:
         rows: their number n, ().
@@ -32,7 +34,7 @@ class MapSums(NamedTuple):
 
     @classmethod
     def of(cls, pieces: Iterable[Tensor]) -> "MapSums":
-        """Adds the rows of pieces (..., heads, ≤ n, N)."""
+        """Sums the rows of all pieces (..., heads, ≤ n, N) of a map."""
         rows, entropy, columns = 0, torch.zeros(()), torch.zeros(())
         for A in pieces:
             inverse = torch.linalg.vector_norm(A, dim=-1).clamp_min(TINY).reciprocal()
@@ -43,11 +45,12 @@ class MapSums(NamedTuple):
 
     def measures(self) -> dict[str, Tensor]:
         """The means over heads, by the names of the functions below, each (...)."""
-        n = self.rows.to(self.columns.device, torch.float64)[..., None]
-        directions, mass = self.columns.double().unbind(dim=-2)
+        rows, entropy, columns = map(double, self)
+        n = rows.to(columns.device)[..., None]
+        directions, mass = columns.unbind(dim=-2)
         found = {
             "attention_similarity": (directions.square().sum(dim=-1) - n) / (n * (n - 1)),
-            "attention_entropy": self.entropy.double() / (n * n.log()),
+            "attention_entropy": entropy / (n * n.log()),
             "attention_sink": mass.amax(dim=-1) / n,
         }
         single = (n == 1)[..., 0]
@@ -58,21 +61,21 @@ class MapSums(NamedTuple):
 def attention_similarity(A: Tensor) -> Tensor:
     """Mean cosine of the rows i < j of a map, mean over heads; 1 if all rows are alike.
 
-    Over all N² pairs, as some papers have it, it is ((N − 1) ours + 1) / N.
+    Some papers average over all N² pairs; from the result s here that is ((N − 1) s + 1) / N.
 
-    Shapes: A (B, heads, N, N) -> (B,).
+    Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_similarity"]
+    return MapSums.of([double(A)]).measures()["attention_similarity"]
 
 
 def attention_entropy(A: Tensor) -> Tensor:
     """Mean entropy of the rows divided by log N, mean over heads; 1: uniform, 0: one token each.
 
-    Others print the entropy in nats. A causal map stays below 1, since its rows have fewer tokens.
+    Some papers print it in nats. A causal map stays below 1, since its rows have fewer tokens.
 
-    Shapes: A (B, heads, N, N) -> (B,).
+    Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_entropy"]
+    return MapSums.of([double(A)]).measures()["attention_entropy"]
 
 
 def attention_sink(A: Tensor) -> Tensor:
@@ -81,27 +84,27 @@ def attention_sink(A: Tensor) -> Tensor:
     It is 1/N for uniform maps. Xiao et al. 2024 look at the first token, which is this one in most
     language models.
 
-    Shapes: A (B, heads, N, N) -> (B,).
+    Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([A.double()]).measures()["attention_sink"]
+    return MapSums.of([double(A)]).measures()["attention_sink"]
 
 
 def attention_gap(A: Tensor) -> Tensor:
     """σ₁/σ₂ of a map, mean over heads (Mind the Gap, ICML 2025); large: close to rank one.
 
-    The spectral gap of a Markov chain is ``1 − |λ₂|``, of its eigenvalues.
+    It is not the spectral gap of a Markov chain, ``1 − |λ₂|`` with the second eigenvalue λ₂.
 
-    Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one.
+    Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one, NaN for N = 1.
     """
-    sigma = torch.linalg.svdvals(A.double())
-    return (sigma[..., 0] / sigma[..., 1]).mean(dim=-1)
+    sigma = torch.linalg.svdvals(double(A))
+    return (sigma[..., :1] / sigma[..., 1:2]).mean(dim=(-2, -1))  # one token has no second value
 
 
 def attention_cosine(A: Tensor, other: Tensor) -> Tensor:
-    """Mean cosine of a row of a map and the same row of another layer's.
+    """Mean cosine of each row of a map and the same row of the map of another layer.
 
     DeepViT (2021) compares columns: what a token gives to the others.
 
     Shapes: A, other (B, heads, N, N) or some of their rows -> (B,).
     """
-    return torch.cosine_similarity(A.double(), other.double(), dim=-1).mean(dim=(-2, -1))
+    return torch.cosine_similarity(double(A), double(other), dim=-1).mean(dim=(-2, -1))

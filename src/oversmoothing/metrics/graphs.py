@@ -16,10 +16,10 @@ from oversmoothing.metrics.smoothness import AT_ONCE, Of, Tokens, at_once, doubl
 
 
 def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(1/N) Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2): 0 on constants.
+    """(1/N) Σᵢ Σ_{j∈N(i)} wᵢⱼ ‖xᵢ − xⱼ‖² (Rusch, Bronstein, Mishra 2023, Eq. 2); 0: all equal.
 
-    With L = D − A this is 2 tr(xᵀLx)/N, as the sum has both directions of every edge; others print
-    tr(xᵀLx)/N or tr(xᵀLx). It falls with the norm of x; :func:`rayleigh_quotient` does not.
+    With L = D − A this is 2 tr(xᵀLx)/N, as the sum has both directions of every edge. Some papers
+    print tr(xᵀLx)/N or tr(xᵀLx). It falls with the norm of x; :func:`rayleigh_quotient` does not.
 
     Args:
         weight: of the edges, (E,); None: 1.
@@ -33,8 +33,8 @@ def dirichlet_energy(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tens
 def rayleigh_quotient(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
     """tr(xᵀLx)/‖x‖_F² with L = I − D^{-½}AD^{-½}, the normalised Dirichlet energy: 0 to 2.
 
-    It is 0 on D^{½}1, not on constants. A node without neighbours adds 0 to tr(xᵀLx). Others halve
-    it, or take L = D − A.
+    It is 0 for nodes xᵢ = √dᵢ y, not for equal nodes. A node without neighbours adds 0 to tr(xᵀLx).
+    Some papers halve it, or use L = D − A.
 
     Shapes: x (..., N, C), edges (2, E), weight (E,) -> (...); NaN for x = 0.
     """
@@ -76,9 +76,9 @@ def mad(x: Of, edges: Tensor, weight: Tensor | None = None) -> Tensor:
 def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
     """MAD of pairs at ``far`` or more hops less that of pairs at most ``near`` apart (Chen et al.).
 
-    Large and positive: near nodes are alike and far ones are not; about 0: all are alike. Nodes
+    It is large if near nodes are alike and far ones are not, and about 0 if all are alike. Nodes
     that no path joins count as far. Pairs at distance exactly 0 count, unlike in Chen et al., see
-    :func:`mad`. Forms matrices (N, N).
+    :func:`mad`. The computation forms matrices (N, N).
 
     Shapes: x (..., N, C), edges (2, E) -> (...); NaN without such pairs.
     """
@@ -88,7 +88,7 @@ def mad_gap(x: Of, edges: Tensor, near: int = 3, far: int = 8) -> Tensor:
     unit = t.whole() / nonzero(t.sums[1])[..., None]
     distance = 1 - unit @ unit.mT
     means = []
-    for mask in (of.to(distance) for of in (within[near].fill_diagonal_(0), 1 - within[far - 1])):
+    for mask in (of.to(distance) for of in (within[near] - within[0], 1 - within[far - 1])):
         degree = mask.sum(dim=-1)
         of_node = (distance * mask).sum(dim=-1)[..., degree > 0] / degree[degree > 0]
         means.append(of_node.mean(dim=-1))
@@ -99,9 +99,10 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     """Mean distance of nodes of two classes, divided by that of nodes of one (Zhou et al. 2020).
 
     Both are means over pairs of classes of the mean Euclidean distance over all pairs of their
-    nodes, a node with itself included. Large: classes lie apart; 1: all nodes mix. Zhou et al.
-    divide the sum over pairs of K classes by (K − 1)², not K(K − 1): K / (K − 1) times ours.
-    torch-geometric's ``DiffGroupNorm`` compares a class with all other nodes at once.
+    nodes, a node with itself included. The ratio is large if classes lie apart, and 1 if all mix.
+    Zhou et al. divide the sum over pairs of K classes by (K − 1)², not K(K − 1): their ratio is
+    K / (K − 1) times as large. torch-geometric's ``DiffGroupNorm`` compares a class with all other
+    nodes at once.
 
     Args:
         labels: the class of every node; nodes with negative labels are left out.
@@ -164,6 +165,6 @@ def _pieces(
     weight = torch.ones(edges.shape[1]) if weight is None else weight
     other = edges[0] != edges[1]
     few = max(1, at_once(x) // 4)  # several copies of both ends are formed
-    for piece, w in zip(edges[:, other].split(few, dim=1),
-                        weight.to(x.device)[other].split(few)):  # fmt: skip
+    weights = weight.to(x.device)[other].split(few)
+    for piece, w in zip(edges[:, other].split(few, dim=1), weights):
         yield piece[0], piece[1], w

@@ -20,7 +20,7 @@ AT_ONCE = 1 << 16  # entries of a piece in float64, or 1/PIECES of the matrix if
 PIECES = 32
 TOGETHER = 1 << 17  # entries of several samples that are measured at a time
 OUTLIER = 5.0  # times the median norm; longer tokens are outliers
-TINY = 1e-300  # above 0 and below the norms of all other tokens
+TINY = 1e-300  # lower bound of the norms of tokens, so that a zero token has no NaN
 
 
 class Tokens:
@@ -105,9 +105,8 @@ class Tokens:
         for x, keep in self._groups():
             gram = _gram(x, keep, scales[start : start + len(x)])
             start += len(x)
-            squares = torch.linalg.eigvalsh(
-                gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram, UPLO="U"
-            )
+            gram = gram.nan_to_num(0.0, 0.0, 0.0) if bad else gram
+            squares = torch.linalg.eigvalsh(gram, UPLO="U")
             missing = min(x.shape[-2:]) - squares.shape[-1]  # those of tokens that do not count
             found.append((F.pad(squares, (missing, 0)) if missing else squares,))
         squares = _joined(found)[0].view((*norms.shape[:-1], -1)).flip(-1)
@@ -182,7 +181,7 @@ def cosine(x: Of) -> Tensor:
     """Mean cosine over the pairs i < j of tokens; a zero token has cosine 0, one token gives NaN.
 
     Uses Σ_{i≠j} x̂ᵢ·x̂ⱼ = ‖Σ x̂ᵢ‖² − Σ ‖x̂ᵢ‖², so that no N×N matrix is formed. Some papers average
-    over all N² pairs, each token with itself included: ((N − 1) ours + 1) / N.
+    over all N² pairs, tokens with themselves included; with the result s that is ((N − 1) s + 1)/N.
 
     Shapes: x (..., N, C) -> (...).
     """
@@ -196,7 +195,7 @@ def effective_rank(x: Of) -> Tensor:
     """exp(H(p)), p = σ/Σσ (Roy, Vetterli 2007): 1 for rank one, N for N equal singular values.
 
     The Gram matrix's noise (see :func:`singular_values`) adds at most 1e-4 at N = 100. There is no
-    gradient where a singular value is 0. Others take p = σ²/Σσ², which gives smaller numbers.
+    gradient where a singular value is 0. Some papers use p = σ²/Σσ²: smaller numbers.
 
     Shapes: x (..., N, C) -> (...); 0 for x = 0.
     """
@@ -255,7 +254,7 @@ def mean_share(x: Of) -> Tensor:
 
 
 def norm(x: Of) -> Tensor:
-    """Mean 2-norm of the tokens; others print ‖x‖_F, which grows with N.
+    """Mean 2-norm of the tokens; some papers print ‖x‖_F, which grows with N.
 
     Shapes: x (..., N, C) -> (...).
     """
@@ -324,20 +323,19 @@ def mean_share_without_outliers(x: Of) -> Tensor:
 
 
 def _without_outliers(measure: Callable[[Of], Tensor], t: Tokens) -> Tensor:
-    """Measures samples with outliers once more, without these."""
-    values = measure(t)
-    return (
-        values if t.inliers is None else values.masked_scatter(t.inliers[0], measure(t.inliers[1]))
-    )
+    """Measures all samples, and again without their outliers those that have some."""
+    if t.inliers is None:
+        return measure(t)
+    some, others = t.inliers
+    return measure(t).masked_scatter(some, measure(others))
 
 
 def singular_values(x: Of, exact: bool = False) -> Tensor:
     """Singular values of x/‖x‖_F, descending; all 0 where x = 0.
 
     They are computed from the eigenvalues of the smaller Gram matrix, which is faster than an SVD.
-    Rounding changes an eigenvalue by about 1e-15 and a singular value σ by
-    5e-16/σ: 5e-13 at the threshold 1e-3. Values below about 5e-8 are noise. There is no gradient
-    where one of them is 0.
+    Rounding changes an eigenvalue by about 1e-15 and a singular value σ by 5e-16/σ: 5e-13 at the
+    threshold 1e-3. Values below about 5e-8 are noise. There is no gradient where one of them is 0.
 
     Args:
         exact: use an SVD, for ratios of singular values below 1e-6.

@@ -19,7 +19,7 @@ def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
         x: tokens; divide them by their norms to compare directions only.
         temperature: τ, above 0.
 
-    Shapes: x (..., N, C) -> (...,).
+    Shapes: x (..., N, C) -> (...).
     """
     N = x.shape[-2]
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
