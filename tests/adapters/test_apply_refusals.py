@@ -217,6 +217,11 @@ def test_a_refusal_names_a_place_where_the_method_acts() -> None:
     assert isinstance(model.layers[1].self_attn.after[0], osm.ReZero)
 
 
+def test_a_pattern_does_not_match_the_model_itself() -> None:
+    model = osm.apply(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), "meannorm", where="*")
+    assert [hasattr(module, "after") for module in (model, *model[:2])] == [False, True, True]
+
+
 def test_the_name_of_a_paper_leads_to_its_method() -> None:
     names = {"GCNII": "initial_residual", "JKNet": "jumping", "ResFormer": "value_residual"}
     for name, method in names.items():

@@ -34,6 +34,8 @@ def test_known_maps_in_any_order_of_the_tokens() -> None:
     alike = softmax_maps(1, 2, 1, 6).expand(1, 2, 6, 6)
     assert attention_similarity(alike).item() == pytest.approx(1, abs=1e-6)
     assert attention_similarity(torch.eye(6)[None, None]).item() == 0
+    one = torch.tensor([[1.0, 0.0], [0.0, 0.0]])  # a row of zeros has no direction
+    assert attention_similarity(one[None, None]).item() == 0
     A, order = softmax_maps(2, 3, 6, 6), torch.tensor([3, 0, 5, 1, 4, 2])
     shuffled = A[..., order, :][..., order]
     assert torch.allclose(

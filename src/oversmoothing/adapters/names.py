@@ -135,7 +135,7 @@ def matching(model: nn.Module, pattern: str | None) -> list[str]:
             "once for each pattern"
         )
     names = [name for name, _ in model.named_modules()]
-    return [name for name in names if pattern is not None and fits(name, pattern)]
+    return [name for name in names if name and pattern is not None and fits(name, pattern)]
 
 
 def fits(name: str, pattern: str) -> bool:

@@ -24,32 +24,36 @@ class MapSums(NamedTuple):
 
     Attributes:
         rows: their number n, ().
+        directed: number of those that are not 0, (..., heads).
         entropy: Σᵢ H(aᵢ), (..., heads).
         columns: Σᵢ aᵢ/‖aᵢ‖ and Σᵢ aᵢ, (..., heads, 2, N).
     """
 
     rows: Tensor
+    directed: Tensor
     entropy: Tensor
     columns: Tensor
 
     @classmethod
     def of(cls, pieces: Iterable[Tensor]) -> "MapSums":
         """Sums the rows of all pieces (..., heads, ≤ n, N) of a map."""
-        rows, entropy, columns = 0, torch.zeros(()), torch.zeros(())
+        rows, directed, entropy, columns = 0, *(torch.zeros(()) for _ in range(3))
         for A in pieces:
-            inverse = torch.linalg.vector_norm(A, dim=-1).clamp_min(TINY).reciprocal()
+            norms = torch.linalg.vector_norm(A, dim=-1)
+            directed = directed + (norms > TINY).sum(dim=-1)
+            inverse = norms.clamp_min(TINY).reciprocal()
             columns = columns + torch.stack([inverse, torch.ones_like(inverse)], dim=-2) @ A
             entropy = entropy - A.clamp_min(TINY).log_().mul_(A).sum(dim=(-2, -1))
             rows += A.shape[-2]
-        return cls(torch.tensor(rows), entropy, columns)
+        return cls(torch.tensor(rows), directed, entropy, columns)
 
     def measures(self) -> dict[str, Tensor]:
         """The means over heads, by the names of the functions below, each (...)."""
-        rows, entropy, columns = map(double, self)
+        rows, directed, entropy, columns = map(double, self)
         n = rows.to(columns.device)[..., None]
         directions, mass = columns.unbind(dim=-2)
         found = {
-            "attention_similarity": (directions.square().sum(dim=-1) - n) / (n * (n - 1)),
+            "attention_similarity": (directions.square().sum(dim=-1) - directed) / (n * (n - 1)),
             "attention_entropy": entropy / (n * n.log()),
             "attention_sink": mass.amax(dim=-1) / n,
         }
@@ -61,7 +65,8 @@ class MapSums(NamedTuple):
 def attention_similarity(A: Tensor) -> Tensor:
     """Mean cosine of the rows i < j of a map, mean over heads; 1 if all rows are alike.
 
-    Some papers average over all N² pairs; from the result s here that is ((N − 1) s + 1) / N.
+    A row of zeros has cosine 0. Some papers average over all N² pairs; from the result s here that
+    is ((N − 1) s + 1) / N.
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
