@@ -92,7 +92,7 @@ class WSSS(Task):
         fits = self.adaptation == 0 or self.adaptation > warmup >= 0
         wanted = f"0, or more than trainer.warmup={warmup} iterations"
         require("task", adaptation=(self.adaptation, fits, wanted))
-        if self.adaptation and not network.backbone.pretrained:
+        if self.adaptation and parts.trainer and not network.backbone.pretrained:
             raise InputError(
                 "task.adaptation: the network has no pretrained weights to adapt; set it to 0, or "
                 "choose backbone.weights=timm or a file"
