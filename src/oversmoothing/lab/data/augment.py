@@ -1,5 +1,6 @@
 """Augments images with their masks (EMANet, Li et al., ICCV 2019) or labels (ToCo, CVPR 2023)."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -309,8 +310,8 @@ def _id(word: str, data: ImageSet | None) -> str | None:
     path, files = Path(word), data.image_files if data else {}
     if not path.exists():
         return word if word in files else None
-    file = files.get(path.stem)
-    return path.stem if file and path.samefile(file) else None
+    alike = (id for id, file in files.items() if os.path.basename(file) == path.name)
+    return next((id for id in alike if path.samefile(files[id])), None)
 
 
 def _shrunk(
