@@ -134,8 +134,10 @@ class WSSS(Task):
         own = (job.recorder, job.device)
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
         data.require_labels(data.train)
-        data.require_masks(*self.evaluation.splits)
-        for split in self.evaluation.splits:
+        every = self.evaluation.every
+        measured = dict.fromkeys([*self.evaluation.splits, *(["val"] if every else [])])
+        data.require_masks(*measured)
+        for split in measured:
             data.require_labels(evaluator.ids(split))
             data.require_sizes(evaluator.ids(split))
         before = evaluator.layers()
@@ -144,7 +146,6 @@ class WSSS(Task):
         if self.adaptation:
             teacher = job.parts.backbone(aggregators=[NoAggregator]).to(job.device)
             adapt(network.backbone, teacher, self.adaptation, loader, trainer, *own)
-        every = self.evaluation.every
         checks = Checks(every, evaluator.during_training) if every else None
         objective = Objective(self.method, network)
         during = {"before": self.adaptation, "checks": checks, "layers": evaluator.layers}
