@@ -19,8 +19,8 @@ class Method:
         zero_gradients: until ``start``, set the decoder's gradients to 0 instead of None, as in
             ToCo's code. AdamW's weight decay then acts on the decoder, and its bias correction is
             over at ``start``, so the first steps are larger.
-        aux_labels_until: up to this iteration, pseudo labels come from the auxiliary CAM, and
-            afterwards from the CAM of the last layer (ToCo's COCO schedule; 0 on VOC).
+        aux_labels_until: before this iteration, pseudo labels come from the auxiliary CAM, and
+            from it on from the CAM of the last layer (ToCo's COCO schedule; 0 on VOC).
         high, low: the two background scores behind a pseudo label.
         cam_scales: scales of the input; each is used with its mirror image.
         par_iterations: iterations of pixel-adaptive refinement.
@@ -85,7 +85,7 @@ class Evaluation:
         ms_splits: subset of ``splits`` for multi-scale and CRF, which take seconds per image.
         ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
             are rounded to whole patches; halves are rounded to even numbers.
-        ms_size: side of the image at scale 1; None: the image's own size.
+        ms_size: side of the square at scale 1; None: the image's own size.
         fusion: how scales and mirror images are fused, see ``network.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
         limit: number of images, evenly spaced; None: all.

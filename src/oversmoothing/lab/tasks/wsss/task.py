@@ -188,7 +188,7 @@ class Objective(BaseObjective):
         self.method, self.network, self.labeller = method, network, Labeller(network, method)
 
     def phase(self, batch: dict[str, Any], step: int) -> Hashable:
-        """Returns which losses are joined, the layer of the labels, and the most classes."""
+        """Returns False without L_seg and L_reg, else the labels' layer and the most classes."""
         joined = self.joined(step)
         return joined and (step < self.method.aux_labels_until, max(batch["num_present"]))
 
