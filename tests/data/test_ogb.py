@@ -1,7 +1,9 @@
 """OGB's raw layout: written from Cora and from a small graph, read back, verified."""
 
 import dataclasses
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +121,13 @@ def test_other_files_than_the_published_are_refused(folder, small, tmp_path, mes
         read(tmp_path)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "cache").rglob("tensors.pt"))
+
+
+def test_a_full_disk_names_the_folder_of_the_cache(folder, tmp_path, monkeypatch):
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="tensors.pt: cannot be written .*with paths.cache=…"):
+        read(tmp_path)
+    assert not list((tmp_path / "cache").rglob("*tensors*"))

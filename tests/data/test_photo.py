@@ -1,6 +1,7 @@
 """Images to predict on: files, ids, and what a data set knows of them."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,16 @@ def test_an_id_and_its_file_are_the_same_photo(data: ImageSet) -> None:
         assert photo.name == id and torch.equal(photo.image, data.image(id))
         assert torch.equal(photo.label, data.label(id))
         assert torch.equal(photo.truth, data.mask(id))
+
+
+def test_a_file_is_recognised_by_an_id_with_a_folder_and_without_the_files_ending(
+    data: ImageSet,
+) -> None:
+    id = data.val[0]
+    files = {f"val/{id[:-1]}": data.image_files[id]}
+    masks = {f"val/{id[:-1]}": data.mask_files[id]}
+    other = replace(data, image_files=files, mask_files=masks, present={})
+    assert torch.equal(open_photo(str(data.image_files[id]), other).truth, data.mask(id))
 
 
 def test_another_file_is_a_stranger_whatever_its_name(data: ImageSet, tmp_path: Path) -> None:

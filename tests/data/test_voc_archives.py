@@ -110,3 +110,14 @@ def test_the_published_sources_have_checksums():
     for source in sources:
         assert len(source.urls) >= 2 and source.urls[0].startswith("https://")
         assert all(len(sha) == 64 for sha in source.files.values())
+
+
+def test_a_set_unpacked_in_its_own_folder_is_found(tmp_path, archives):
+    """``voc.load`` reads it there, so no archive is needed."""
+    voc_archives.prepare(tmp_path / "data", archives)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "data/VOCdevkit").rename(tmp_path / "moved/VOC2012")
+    inner = tmp_path / "moved/VOC2012"
+    (inner / "VOCdevkit").mkdir()
+    (inner / "VOC2012").rename(inner / "VOCdevkit/VOC2012")
+    assert voc_archives.prepare(tmp_path / "moved", []).endswith(f"{inner}/VOCdevkit/VOC2012")

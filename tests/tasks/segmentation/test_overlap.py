@@ -171,3 +171,10 @@ def test_every_threshold_counts_as_a_confusion_matrix_of_its_own() -> None:
     assert list(curve.miou()) == list(thresholds)
     assert curve.miou()[0.5] == alone[1].miou()
     assert alone[0].miou({1}) == alone[0].iou()[1] != alone[0].miou()
+
+
+def test_a_repeated_threshold_counts_once() -> None:
+    curve = ThresholdCurve(2, (0.5, 0.2, 0.2))
+    assert curve.thresholds.tolist() == pytest.approx([0.2, 0.5])
+    curve.update(torch.tensor([0.4, 0.9]), torch.tensor([1, 1]), torch.tensor([0, 1]))
+    assert [curve.at(place).miou() for place in range(len(curve.miou()))] == [25, 100]

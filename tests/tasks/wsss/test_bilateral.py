@@ -74,7 +74,7 @@ def test_one_colour_is_exact_in_its_sum() -> None:
 
 def test_features_too_far_apart() -> None:
     f = position_and_colour(torch.rand(1, 3, 8, 8), 1e-3, 1e-3)
-    with pytest.raises(InputError, match="choose larger sigma_rgb and sigma_xy, or filter: exact"):
+    with pytest.raises(InputError, match="choose larger σ, or for L_reg task.method.filter=exact"):
         lattice(f, torch.rand(1, 64, 1))
 
 

@@ -137,3 +137,10 @@ def test_a_folder_with_an_equals_sign_is_no_override() -> None:
     options = evaluate_command._options
     given, words = options(["--run", "outputs/gamma=0.5/x", "evaluation.limit=2", "--seed", "0"])
     assert given.run == "outputs/gamma=0.5/x" and words == ["evaluation.limit=2"]
+
+
+def test_a_run_that_adapted_pretrained_weights_can_be_evaluated(run: Path) -> None:
+    """Its network is built without them, since those of the run are loaded."""
+    loaded = trained.load(run)
+    loaded.config.task.adaptation = 2
+    assert evaluate_command.checked(loaded.config, loaded.network).adaptation == 2

@@ -153,17 +153,28 @@ def test_an_adaptation_comes_first_and_is_part_of_the_warm_up_of_gamma(
     assert ["imitation" in line for line in lines] == [True] * 2 + [False] * 3
 
 
-@pytest.mark.parametrize("part", ["train", "val"])
-def test_missing_masks_and_labels_are_found_before_the_training(tmp_path: Path, part: str) -> None:
-    config = compose_config(words(tmp_path / "out", "task.evaluation.splits=[val,train]"))
-    start = Start(config)
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [("train", "splits=[val,train]"), ("val", "splits=[val,train]"), ("val", "splits=[train]")],
+)
+def test_missing_masks_and_labels_are_found_before_the_training(
+    tmp_path: Path, part: str, options: str
+) -> None:
+    own = (f"task.evaluation.{option}" for option in (options, "ms_splits=[]", "every=1"))
+    start = Start(compose_config(words(tmp_path / "out", *own)))
     for lacking, said in (("mask_files", "have no mask"), ("present", "no image-level label")):
         known = getattr(start.parts.data, lacking)
         left = {id: own for id, own in known.items() if id != getattr(start.parts.data, part)[0]}
         parts = replace(start.parts, data=replace(start.parts.data, **{lacking: left}))
         job = Job(parts, [0], Recorder(tmp_path, [0]), start.device)
+        network, task = start.network([0]), start.task
         with pytest.raises(InputError, match=said):
-            start.task.run(start.network([0]), job)
+            task.run(network, job)
+        evaluator = Evaluator(
+            network, parts.data, task.evaluation, job.device, job.recorder, task.method
+        )
+        with pytest.raises(InputError, match=said):
+            evaluator.split(part)
     assert not log_text(tmp_path)
 
 

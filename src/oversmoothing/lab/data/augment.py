@@ -1,5 +1,6 @@
 """Augments images with their masks (EMANet, Li et al., ICCV 2019) or labels (ToCo, CVPR 2023)."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,21 +14,15 @@ from torch import Tensor, nn
 
 from oversmoothing.checks import at_least, probability, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.image_set import (
-    IGNORE,
-    ImageSet,
-    read_mask,
-    read_pil,
-    to_tensor,
-)
+from oversmoothing.lab.data.image_set import IGNORE, ImageSet, read_mask, read_pil, to_tensor
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it sees 0
 
 
 class JointAugment:
-    """Scales, pads to the right and at the bottom, crops and flips, in this order.
+    """Scales, pads (right and bottom), crops and flips an image and its mask, in this order.
 
-    Image and mask together, as in EMANet (Li et al., ICCV 2019).
+    It follows EMANet (Li et al., ICCV 2019).
 
     Scaling aligns the corners. Images are interpolated bilinearly without antialiasing, masks by
     nearest neighbour at the same positions, so that both stay aligned at every scale. Colours do
@@ -92,7 +87,7 @@ class JointAugment:
 class Augment:
     """Scales, flips, crops, jitters colours, turns grey and blurs, in this order.
 
-    As in ToCo (Ru et al., CVPR 2023); its error is an option.
+    It follows ToCo (Ru et al., CVPR 2023), whose error is an option.
 
     A scaled image that is smaller than the crop is placed at a random offset on black. Changes of
     colour also apply to the black. All random numbers come from torch's global generator.
@@ -309,8 +304,8 @@ def _id(word: str, data: ImageSet | None) -> str | None:
     path, files = Path(word), data.image_files if data else {}
     if not path.exists():
         return word if word in files else None
-    file = files.get(path.stem)
-    return path.stem if file and path.samefile(file) else None
+    alike = (id for id, file in files.items() if os.path.basename(file) == path.name)
+    return next((id for id in alike if path.samefile(files[id])), None)
 
 
 def _shrunk(

@@ -30,7 +30,7 @@ class Graph:
         name: of the data set.
         x: features, CSR sparse or dense, float32 (N, F).
         y: labels (N,), int64; -1 for a node without label, which is in no mask.
-        edges: rows and columns of the distinct entries of A, sorted, (2, E); an undirected edge has
+        edges: rows and columns of the distinct entries of A, (2, E); an undirected edge has
             both directions. Self-loops of the raw data are kept; backbones add I themselves.
         num_classes: labels are 0 … num_classes - 1.
         train: boolean (N,), or (splits, N): several ways to divide the nodes.
@@ -38,7 +38,7 @@ class Graph:
         test: like ``train``.
         checksum: short hash of the raw files or of the generator's arguments.
         weights: of the edges, float32 (E,); None if all are 1.
-        metric: what networks are selected by and compared in: ``accuracy``, or of two classes
+        metric: by which networks are selected and compared: ``accuracy``, or for two classes
             ``roc_auc``, the area under the ROC curve.
     """
 

@@ -10,10 +10,10 @@ from oversmoothing.lab.data.graph import Graph, check_graph, to_csr
 
 
 def upsampled(of: Graph, name: str = "", alpha: float = 0.5) -> Graph:
-    """Puts a slow node on every edge of a graph; it has no label and is in no mask.
+    """Puts a slow node on every edge of a graph but self-loops; it has no label and is in no mask.
 
-    Each has the features of both ends of its edge, so the graph needs the memory of N + E dense
-    rows of features while it is built.
+    Its features are a weighted mean of those of both ends of the edge, so the graph needs the
+    memory of N + E dense rows of features while it is built.
 
     Args:
         of: the graph.

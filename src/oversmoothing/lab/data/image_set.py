@@ -189,11 +189,11 @@ class InMemory:
         return int(self.targets[self.places[id]])
 
 
-def check_values(values: Sequence[int], num_classes: int, path: str) -> None:
-    """Raises InputError unless all values are 0 … K or 255."""
-    if wrong := [value for value in values if num_classes < value != IGNORE]:
+def check_values(values: Sequence[int], highest: int, path: str) -> None:
+    """Raises InputError unless all values of a mask are at most ``highest``, or 255."""
+    if wrong := [value for value in values if highest < value != IGNORE]:
         raise InputError(
-            f"{path}: label values {wrong[:5]}, expected 0 to {num_classes} or {IGNORE}; "
+            f"{path}: label values {wrong[:5]}, expected 0 to {highest} or {IGNORE}; "
             "set data.classes to the classes of the masks"
         )
 
@@ -263,7 +263,7 @@ def listing(folder: Path, suffix: str) -> dict[str, str]:
 
     Args:
         folder: may be missing; the result is then empty.
-        suffix: with the dot; removed from the names.
+        suffix: end of the files' names, with the dot of an extension; removed from the names.
     """
     files = {}
     if not folder.is_dir():

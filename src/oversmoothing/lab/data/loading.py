@@ -174,18 +174,18 @@ def train_batches(
 
 
 def evaluation_items(
-    data: "ImageSet", ids: Sequence[str], workers: int | None = 2, masks: bool = True
+    data: "ImageSet", ids: Sequence[str], workers: int | None = 2
 ) -> Iterator[dict[str, Any]]:
     """Yields images of any size, one by one, in the order of ``ids``.
 
-    An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, None unless ``masks``,
-    and ``label`` (K,), None for an image without label. Damaged images are never skipped, not even
-    with ``data.on_error=skip``, since a mean over fewer images would be another number.
+    An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, and ``label`` (K,), None
+    for an image without label. Damaged images are never skipped, not even with
+    ``data.on_error=skip``, since a mean over fewer images would be another number.
 
     Raises:
         InputError: a damaged image or mask.
     """
-    return read_ahead(partial(_item, data, masks), ids, workers)
+    return read_ahead(partial(_item, data), ids, workers)
 
 
 def read_ahead(
@@ -221,11 +221,11 @@ def read_ahead(
         yield item
 
 
-def _item(data: "ImageSet", masks: bool, id: str) -> dict[str, Any]:
+def _item(data: "ImageSet", id: str) -> dict[str, Any]:
     return {
         "name": id,
         "image": data.image(id),
-        "mask": data.mask(id) if masks else None,
+        "mask": data.mask(id),
         "label": data.label(id) if id in data.present else None,
     }
 
@@ -261,7 +261,7 @@ def _shared(item: Any) -> Any:
     Otherwise the queue does so in another thread. An error there is lost, and the main process
     waits forever.
     """
-    values = item.values() if isinstance(item, dict) else ()
+    values = item.values() if isinstance(item, dict) else item if isinstance(item, tuple) else ()
     try:
         for tensor in (value for value in values if isinstance(value, Tensor)):
             tensor.share_memory_()

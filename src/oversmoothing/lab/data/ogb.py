@@ -16,7 +16,7 @@ from torch import Tensor
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.data.graph import Graph, build, kept
 from oversmoothing.lab.store.files import sha256, short_sha256
-from oversmoothing.lab.store.weights import load_tensors
+from oversmoothing.lab.store.weights import load_tensors, save_tensors
 
 PARTS = ("train", "valid", "test")
 
@@ -124,9 +124,7 @@ def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor
                 except Exception:  # a damaged archive may raise any error
                     warnings.warn(f"{path}: unreadable; it is written anew", stacklevel=2)
             read = _read(name, files)
-            temporary = path.with_suffix(".tmp")
-            torch.save(read, temporary)
-            temporary.replace(path)
+            save_tensors(path, read, "paths.cache")
             return read
     except OSError as error:
         raise InputError(

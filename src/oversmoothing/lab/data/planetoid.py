@@ -11,13 +11,7 @@ from torch import Tensor
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import fetch, pyg
-from oversmoothing.lab.data.graph import (
-    Graph,
-    check_graph,
-    row_normalised,
-    symmetrised,
-    to_csr,
-)
+from oversmoothing.lab.data.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
 from oversmoothing.lab.data.splits import NUM_SPLITS
 
 if TYPE_CHECKING:

@@ -136,15 +136,12 @@ def _own_masks(name: str, data: "Data") -> splits.Masks:
 
 def _weights(name: str, data: "Data") -> Tensor | None:
     """Returns the edge weights: ``edge_weight``, or ``edge_attr`` if it has only one column."""
-    attributes = data.edge_attr if data.edge_attr is not None else data.edge_weight
-    columns = 1 if attributes is None else attributes.shape[1:].numel()
-    if data.edge_weight is None and columns > 1:
-        warnings.warn(
-            f"data {name}: {columns} attributes of every edge are left out",
-            stacklevel=2,
-        )
+    if data.edge_weight is not None or data.edge_attr is None:
+        return data.edge_weight
+    if (columns := data.edge_attr.shape[1:].numel()) > 1:
+        warnings.warn(f"data {name}: {columns} attributes of every edge are left out", stacklevel=2)
         return None
-    return attributes if data.edge_weight is None else data.edge_weight
+    return data.edge_attr
 
 
 def read(

@@ -2,7 +2,6 @@
 
 import colorsys
 import dataclasses
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -249,11 +248,8 @@ def _crops(
         for i in range(count)
     ]
     pixels, targets = (np.stack(column) for column in zip(*drawn))
-    buffer = io.BytesIO()
-    np.savez(buffer, pixels=pixels, targets=targets)
-    with writing(path, "paths.cache"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+    arrays = {"pixels": pixels, "targets": targets}
+    write_atomically(path, lambda file: np.savez(file, **arrays), "paths.cache")
     return pixels, targets
 
 

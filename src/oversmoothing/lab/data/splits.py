@@ -40,8 +40,9 @@ def drawn(name: str, y: Tensor, sizes: Sequence[float], seed: int) -> Masks:
     if fractions:
         draws = [_fractions(y, sizes, generator) for _ in range(NUM_SPLITS)]
     else:
-        _check_counts(name, y, [int(size) for size in sizes])
-        draws = [_counts(y, [int(size) for size in sizes], generator) for _ in range(NUM_SPLITS)]
+        numbers = [int(size) for size in sizes]
+        _check_counts(name, y, numbers)
+        draws = [_counts(y, numbers, generator) for _ in range(NUM_SPLITS)]
     part = torch.stack(draws)
     return part == 0, part == 1, part == 2
 

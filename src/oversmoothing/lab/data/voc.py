@@ -29,7 +29,7 @@ from oversmoothing.lab.data.image_set import (
 )
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.data.unpickle import load as unpickled
-from oversmoothing.lab.store.files import write_text, writing
+from oversmoothing.lab.store.files import write_text
 
 LISTS = "ImageSets/Segmentation"
 FETCH = "get VOC 2012 with oversmoothing data voc"
@@ -149,13 +149,18 @@ def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
     Raises:
         InputError: neither folder exists.
     """
-    inner = Path("VOCdevkit", folder)  # the archive may have been unpacked in its own folder
-    for base in (root / folder / inner, root / folder, root / inner):
+    for base in bases(root, folder):
         if base.is_dir():
             return base
     raise InputError(
         f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=…, or {way_out}"
     )
+
+
+def bases(root: Path, folder: str) -> tuple[Path, Path, Path]:
+    """Returns the places where ``find_base`` looks for the data, in this order."""
+    inner = Path("VOCdevkit", folder)  # the archive may have been unpacked in its own folder
+    return root / folder / inner, root / folder, root / inner
 
 
 def list_path(base: Path, part: str, lists: str = LISTS) -> Path:
@@ -356,7 +361,5 @@ def cached(
     except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
         pass
     labels = compute(files, classes)
-    with writing(path, "paths.cache"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(labels))
+    write_text(path, json.dumps(labels), "paths.cache")
     return labels

@@ -20,7 +20,7 @@ from scipy.io import loadmat
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data.fetch import Source, ensure
 from oversmoothing.lab.data.image_set import listing, write_mask
-from oversmoothing.lab.data.voc import list_path, read_list, require_files
+from oversmoothing.lab.data.voc import bases, list_path, read_list, require_files
 from oversmoothing.lab.store.files import replacing, write_text
 
 PARTS = ("JPEGImages", "Annotations", "SegmentationClass", "ImageSets")
@@ -47,8 +47,8 @@ def prepare(root: Path, archives: Sequence[Source]) -> str:
         InputError: an archive cannot be downloaded, the disk is full, or images or masks are
             missing.
     """
-    own, official = root / "VOC2012", root / "VOCdevkit" / "VOC2012"
-    base = own if own.is_dir() else official
+    known = bases(root, "VOC2012")
+    base = next((place for place in known if place.is_dir()), known[-1])
     try:
         if not list_path(base, "train_aug").exists():  # written last
             ensure(archives, root / "archives")

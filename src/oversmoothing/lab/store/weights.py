@@ -12,15 +12,18 @@ from oversmoothing.lab.store.files import OUTPUTS, write_atomically
 from oversmoothing.lab.store.identity import short_name
 
 
-def save_tensors(path: Path, content: dict[str, Any]) -> None:
+def save_tensors(path: Path, content: dict[str, Any], option: str = OUTPUTS) -> None:
     """Writes tensors, numbers, strings, lists and dicts atomically.
+
+    Args:
+        option: key of the config that chooses the folder.
 
     Raises:
         InputError: the file cannot be written.
     """
     buffer = io.BytesIO()  # torch.save to a file does not report a full disk
     torch.save(content, buffer)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()), OUTPUTS)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()), option)
 
 
 def load_tensors(path: Path) -> Any:

@@ -53,7 +53,7 @@ class Job:
         parts: the same as for ``Task.network``.
         seeds: of the network; one, unless the task trains its seeds together.
         recorder: takes logs, checkpoints and trained weights, and shows progress.
-        device: where the network is.
+        device: of the network.
     """
 
     parts: Parts
@@ -83,11 +83,12 @@ class Task(ABC):
 
     Attributes:
         needs: groups of the config that the task needs, among ``data``, ``backbone`` and
-            ``trainer``; a config with one of the others is refused.
+            ``trainer``; a config with one that is not needed is refused.
         seeds_together: whether one call of ``run`` trains all seeds; if not, each call trains one.
         diagnoses: whether ``run`` measures the layers during training (``diagnose_every``).
         toy: replaces the data while a config is checked.
-        kinds: ``data`` and ``trainer`` -> classes that the task accepts, and the choices in words.
+        kinds: ``data`` or ``trainer`` -> classes that the task accepts, and a text for the error
+            that names the choices.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("data", "backbone", "trainer")
@@ -120,10 +121,7 @@ class Task(ABC):
         """Raises InputError unless the options fit the network and the parts."""
 
     def chance(self, parts: Parts, seed: int) -> dict[str, float]:
-        """Metric of the result -> its value if every answer is the most frequent class.
-
-        Empty if the task has no such level.
-        """
+        """Returns each metric's value if all answers are the most frequent class; may be empty."""
         return {}
 
     @abstractmethod
@@ -167,7 +165,7 @@ def require_kind(group: str, part: Any, kinds: Any, wanted: str) -> None:
     Args:
         group: of the config, for the message.
         kinds: accepted class, or several.
-        wanted: the choices that are, for the message.
+        wanted: the choices that are accepted, for the message.
     """
     if part is not None and not isinstance(part, kinds):
         if group == "data":
@@ -179,7 +177,9 @@ def require_arguments(make: Callable[..., nn.Module], names: Sequence[str], want
     """Raises InputError unless a factory of backbones takes the arguments that a task passes.
 
     Args:
-        wanted: the choices that do, for the message.
+        make: the factory.
+        names: of the arguments.
+        wanted: the choices that take them, for the message.
     """
     taken = inspect.signature(make).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):

@@ -322,7 +322,7 @@ def measure(names: Sequence[str], prediction: Tensor, truth: Tensor) -> dict[str
     A correlation is 0 if it is undefined because one of the two is constant.
 
     Args:
-        names: names of functions in this module.
+        names: keys of ``METRICS``.
         prediction: classes from 0, or scores.
         truth: classes or scores.
 

@@ -18,13 +18,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.graph import Graph, to_csr
 from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.base import (
-    Job,
-    Parts,
-    Result,
-    Task,
-    require_arguments,
-)
+from oversmoothing.lab.tasks.base import Job, Parts, Result, Task, require_arguments
 from oversmoothing.lab.tasks.layers import OF_BLOCKS
 from oversmoothing.lab.training.loop import compiled
 from oversmoothing.lab.training.replay import Replayed, set_capturable
@@ -33,22 +27,20 @@ from oversmoothing.metrics import graphs, smoothness
 
 @dataclass(frozen=True)
 class FullBatchAdam:
-    """Adam on the full batch.
-
-    As ContraNorm's code trains its graph networks.
+    """Adam on the full batch, as in ContraNorm's code for graph networks.
 
     Args:
         epochs: number of optimization steps.
         lr: learning rate.
         weight_decay: L2 penalty of Adam, for all parameters without ``dense_weight_decay``.
         selection: results of each seed are those of the ``last`` epoch, or of the epoch with the
-            highest validation accuracy or ROC AUC, what the graph is scored by (``best-val``; the
-            earliest if several are equal).
+            highest validation score (``best-val``; the earliest if several are equal). The score is
+            the graph's ``metric``, accuracy or ROC AUC.
         eval_every: epochs between two evaluations; ``best-val`` chooses among these. The
             last epoch is always evaluated.
-        patience: with ``best-val``, number of epochs without a higher validation accuracy after
-            which the result of a seed is final. Training ends when all seeds are final. None: train
-            all epochs.
+        patience: with ``best-val``, number of epochs without a higher validation score after which
+            the result of a seed is final. Training ends when all seeds are final. None: train all
+            epochs.
         dense_weight_decay: L2 penalty on the linear layers before and after the graph
             convolutions, as in GCNII's code; None: ``weight_decay``.
         compile: use torch.compile.
@@ -171,8 +163,8 @@ class Nodes(Task):
 
         Returns:
             Per seed: ``test_accuracy``, ``val_accuracy``, ``train_accuracy`` in percent, likewise
-            ``test_roc_auc``, … if the graph is scored by it, the ``epoch`` they are from, and with
-            ``layer_metrics`` also ``layers`` (metric -> value per layer).
+            ``test_roc_auc``, … if the graph is scored by it, the ``train_loss``, the ``epoch`` they
+            are from, and with ``layer_metrics`` also ``layers`` (metric -> value per layer).
         """
         graph, trainer = _held(job.parts, job.device), job.parts.trainer
         loop = trainer.loop()(network, graph, trainer, job.recorder, self.layer_metrics)

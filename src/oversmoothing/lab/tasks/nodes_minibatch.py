@@ -69,7 +69,7 @@ class MiniBatchAdam(FullBatchAdam):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        momentum = (self.momentum, 0 < self.momentum <= 1, "above 0, at most 1 (mean=batch)")
+        momentum = (self.momentum, 0 < self.momentum <= 1, "above 0, at most 1")
         require("trainer", momentum=momentum, **at_least(1, accumulate=self.accumulate))
         if self.accumulate % (world := distributed.world()):
             raise InputError(
@@ -191,13 +191,13 @@ class MiniBatchLoop(FullBatchLoop):
         layer_metrics: whether to measure smoothness after every layer at every evaluation.
     """
 
-    trainer: "MiniBatchAdam"
+    trainer: MiniBatchAdam
 
     def __init__(
         self,
         model: nn.Module,
         graph: Graph,
-        trainer: "MiniBatchAdam",
+        trainer: MiniBatchAdam,
         recorder: Recorder,
         layer_metrics: bool,
     ) -> None:

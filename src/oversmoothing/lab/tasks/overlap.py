@@ -140,16 +140,17 @@ class ThresholdCurve:
 
     Args:
         num_classes: C, background included.
-        thresholds: in any order.
+        thresholds: in any order; one that is repeated counts once.
 
     Attributes:
         counts: (C, C, T + 1) int64 on the CPU: truth, class of the highest score, number of
             thresholds below that score.
+        thresholds: (T,), ascending.
     """
 
     def __init__(self, num_classes: int, thresholds: Sequence[float]) -> None:
-        self.thresholds = torch.tensor(sorted(thresholds))
-        C, T = num_classes, len(thresholds)
+        self.thresholds = torch.tensor(sorted(set(thresholds)))
+        C, T = num_classes, len(self.thresholds)
         self.counts = torch.zeros(C, C, T + 1, dtype=torch.int64)
 
     def update(self, scores: Tensor, classes: Tensor, truth: Tensor) -> None:

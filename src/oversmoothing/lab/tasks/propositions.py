@@ -115,8 +115,8 @@ def _in_words(verdict: dict, layers: int) -> str:
 
 
 def _resolved(size: Tensor, eps: float) -> int:
-    """Counts the leading layers whose output is above the rounding errors of the input; X₁ = I."""
-    before = torch.cat([size.new_ones(1), size[:-1]])
+    """Counts the leading layers whose output is above the rounding errors of their input."""
+    before = torch.cat([size.new_ones(1), size[:-1]])  # the input of the first layer is I
     lost = ~(size > RESOLVED * eps * before)
     return int(lost.int().argmax()) if lost.any() else len(size)
 

@@ -1,6 +1,5 @@
 """Supervised semantic segmentation: masks in, masks out."""
 
-import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -240,7 +239,7 @@ class Evaluator(SplitEvaluator):
                     counts[stage].update(labels, item["mask"], item["name"])
         return counts
 
-    def more(self, counts: Mapping[str, Any]) -> dict[str, Any]:
+    def more(self, counts: Mapping[str, Any]) -> dict[str, float]:
         """Returns the accuracy of single-scale segmentation in percent of the labelled pixels."""
         return {"seg_accuracy": counts["seg"].accuracy()}
 
@@ -305,7 +304,7 @@ def _row(evaluator: Evaluator, id: str) -> tuple[np.ndarray, np.ndarray, np.ndar
     return to_array(image), truth.numpy(), mask.numpy()
 
 
-@contextlib.contextmanager
+@contextmanager
 def iterating(network: nn.Module, T: int | None) -> Iterator[None]:
     """Context in which a network's EM aggregators evaluate with T iterations; None: their own."""
     own = {module: module.eval_iterations for module in network.modules() if isinstance(module, EM)}

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN, set_momentum
 from oversmoothing.lab.backbones.vit import ViT
-from oversmoothing.lab.tasks.base import (
-    OnBackbone,
-)
+from oversmoothing.lab.tasks.base import OnBackbone
 
 
 class Outputs(NamedTuple):

@@ -36,7 +36,7 @@ class CRF:
         bi_rgb: σ of this kernel's colour on the 0–255 scale.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     iterations: int = 10

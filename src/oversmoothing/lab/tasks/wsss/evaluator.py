@@ -45,7 +45,12 @@ class Evaluator(SplitEvaluator):
         self.labeller = Labeller(self.network, self.method)
 
     def split(self, split: str) -> dict[str, Any]:
-        """Measures one split; adds the curves of the CAMs' mIoU over background thresholds."""
+        """Measures one split; adds the curves of the CAMs' mIoU over background thresholds.
+
+        Raises:
+            InputError: a mask or an image-level label is missing, or a file is damaged.
+        """
+        self.data.require_labels(self.ids(split))
         return super().split(split) | self._curves(split)
 
     def during_training(self) -> dict[str, Any]:

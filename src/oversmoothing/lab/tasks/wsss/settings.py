@@ -19,8 +19,8 @@ class Method:
         zero_gradients: until ``start``, set the decoder's gradients to 0 instead of None, as in
             ToCo's code. AdamW's weight decay then acts on the decoder, and its bias correction is
             over at ``start``, so the first steps are larger.
-        aux_labels_until: up to this iteration, pseudo labels come from the auxiliary CAM, and
-            afterwards from the CAM of the last layer (ToCo's COCO schedule; 0 on VOC).
+        aux_labels_until: before this iteration, pseudo labels come from the auxiliary CAM, and
+            from it on from the CAM of the last layer (ToCo's COCO schedule; 0 on VOC).
         high, low: the two background scores behind a pseudo label.
         cam_scales: scales of the input; each is used with its mirror image.
         par_iterations: iterations of pixel-adaptive refinement.
@@ -85,7 +85,7 @@ class Evaluation:
         ms_splits: subset of ``splits`` for multi-scale and CRF, which take seconds per image.
         ms_scales: scales of multi-scale segmentation (``seg_ms``); empty: it is not measured. Sides
             are rounded to whole patches; halves are rounded to even numbers.
-        ms_size: side of the image at scale 1; None: the image's own size.
+        ms_size: side of the square at scale 1; None: the image's own size.
         fusion: how scales and mirror images are fused, see ``network.py``.
         crf: dense CRF on the multi-scale probabilities (``seg_crf``); None: it is not measured.
         limit: number of images, evenly spaced; None: all.
@@ -126,10 +126,9 @@ class Evaluation:
     batch: int = 8
     workers: int | None = None
 
-    def multi_scale(self, method: Method, split: str | None = None) -> bool:
-        """Whether a split is segmented at several scales; None: whether any is."""
-        splits = self.ms_splits if split is None else {*self.ms_splits} & {split}
-        return method.segments and bool(self.ms_scales) and bool(splits)
+    def multi_scale(self, method: Method, split: str) -> bool:
+        """Whether a split is segmented at several scales."""
+        return method.segments and bool(self.ms_scales) and split in self.ms_splits
 
     def shown(self, method: Method) -> Method:
         """Returns the method with the CAM scales of this evaluation."""
@@ -137,7 +136,6 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         ms_splits = (self.ms_splits, {*self.ms_splits} <= {*self.splits}, f"some of {self.splits}")
-        inside = [background for background in self.backgrounds if 0 <= background <= 1]
         require(
             "task.evaluation",
             **at_least(1, size=self.size, batch=self.batch, ms_size=self.ms_size),
@@ -145,7 +143,7 @@ class Evaluation:
             **at_least(1, every=self.every),
             **at_least(0, workers=self.workers, common=self.common),
             **probability(background=self.background),
-            backgrounds=(self.backgrounds, {*self.backgrounds} <= {*inside}, "0 to 1"),
+            backgrounds=(self.backgrounds, all(0 <= b <= 1 for b in self.backgrounds), "0 to 1"),
             **scales(cam_scales=self.cam_scales, ms_scales=self.ms_scales),
             splits=("none", len(self.splits) > 0, "train, val or both"),
             ms_splits=ms_splits,

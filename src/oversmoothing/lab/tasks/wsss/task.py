@@ -92,7 +92,7 @@ class WSSS(Task):
         fits = self.adaptation == 0 or self.adaptation > warmup >= 0
         wanted = f"0, or more than trainer.warmup={warmup} iterations"
         require("task", adaptation=(self.adaptation, fits, wanted))
-        if self.adaptation and not network.backbone.pretrained:
+        if self.adaptation and parts.trainer and not network.backbone.pretrained:
             raise InputError(
                 "task.adaptation: the network has no pretrained weights to adapt; set it to 0, or "
                 "choose backbone.weights=timm or a file"
@@ -134,8 +134,10 @@ class WSSS(Task):
         own = (job.recorder, job.device)
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
         data.require_labels(data.train)
-        data.require_masks(*self.evaluation.splits)
-        for split in self.evaluation.splits:
+        every = self.evaluation.every
+        measured = dict.fromkeys([*self.evaluation.splits, *(["val"] if every else [])])
+        data.require_masks(*measured)
+        for split in measured:
             data.require_labels(evaluator.ids(split))
             data.require_sizes(evaluator.ids(split))
         before = evaluator.layers()
@@ -144,7 +146,6 @@ class WSSS(Task):
         if self.adaptation:
             teacher = job.parts.backbone(aggregators=[NoAggregator]).to(job.device)
             adapt(network.backbone, teacher, self.adaptation, loader, trainer, *own)
-        every = self.evaluation.every
         checks = Checks(every, evaluator.during_training) if every else None
         objective = Objective(self.method, network)
         during = {"before": self.adaptation, "checks": checks, "layers": evaluator.layers}
@@ -187,7 +188,7 @@ class Objective(BaseObjective):
         self.method, self.network, self.labeller = method, network, Labeller(network, method)
 
     def phase(self, batch: dict[str, Any], step: int) -> Hashable:
-        """Returns which losses are joined, the layer of the labels, and the most classes."""
+        """Returns False without L_seg and L_reg, else the labels' layer and the most classes."""
         joined = self.joined(step)
         return joined and (step < self.method.aux_labels_until, max(batch["num_present"]))
 
