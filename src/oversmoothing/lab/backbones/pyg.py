@@ -6,8 +6,9 @@ where aggregators inside act on what ``conv`` aggregates; skip connections are o
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -223,9 +224,7 @@ class Network(nn.Module):
     ) -> list[Tensor]:
         """Returns the outputs of all layers; only the last one without ``keeps``."""
         interval = self.design.interval if self.design.skip == "residual" else 0
-        initial, outputs, skipped = h, [], 0.0
-        if self.design.reads_in:
-            skipped = h
+        initial, outputs, skipped = h, [], h if self.design.reads_in else 0.0
         for position, layer in enumerate(self.layers, int(self.design.reads_in)):
             h = layer(h, edges, initial, context) if outputs else self._first(h, edges, context)
             if interval and not layer.logits and position % interval == 0:
@@ -311,13 +310,10 @@ class Layer(nn.Module):
         self.drop_node = DropNode(0.0)
         self.takes_sparse = False
         if sites.has("inside"):
-            heads = getattr(conv, "heads", 1)
-            inside = like.conv.inside if like else sites.build("inside", mixed, heads=heads)
-            InsidePropagate(inside).attach(conv)
-        self.after = Chain() if logits else like.after if like else sites.build("after", dim)
-        if not all(aggregator.can_be_shared for aggregator in self.after) and like:
-            new = zip(like.after, sites.build("after", dim))
-            self.after = Chain(old if old.can_be_shared else own for old, own in new)
+            build = partial(sites.build, "inside", mixed, heads=getattr(conv, "heads", 1))
+            InsidePropagate(_shared(like and like.conv.inside, build)).attach(conv)
+        build = partial(sites.build, "after", dim)
+        self.after = Chain() if logits else _shared(like and like.after, build)
 
     @property
     def reads_edges(self) -> bool:
@@ -355,6 +351,15 @@ class Layer(nn.Module):
         values = x.values() * kept[:, 0].repeat_interleave(x.crow_indices().diff())
         pattern = (x.crow_indices(), x.col_indices())
         return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
+
+
+def _shared(held: Chain | None, build: Callable[[], Chain]) -> Chain:
+    """Returns the aggregators of another layer, with new ones for those that cannot be shared."""
+    if held is None:
+        return build()
+    if all(own.can_be_shared for own in held):
+        return held
+    return Chain(old if old.can_be_shared else new for old, new in zip(held, build()))
 
 
 class IdentityMap(nn.Module):
