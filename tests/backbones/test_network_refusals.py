@@ -175,6 +175,8 @@ CASES += [
     (seen, "31 × 64 pixels", (32,), {}),
     (cnn, "Centered", (Centered,), {}),
     (cnn, "cannot be combined", (small_cnn.Swap, small_cnn.Cut), {}),
+    (partial(gcn, "g2"), "backbone g2 offers only: inside, after", (Swap,), {}),
+    (bert, "expected hub, none, or the path", (), {"weights": "."}),
     (vit, "cannot be combined", (Swap, Centered), {}),
     (bert, "cannot be combined", (Swap, Centered), {}),
     (transformer, "cannot be combined", (Swap, Centered), {}),
