@@ -318,9 +318,8 @@ class TrainingLoop:
                 )
 
     def _log(self, losses: dict[str, Tensor], speed: float) -> None:
-        names = list(losses)
-        values = distributed.sum_over_processes([losses[name] for name in names])
-        shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
+        values = distributed.sum_over_processes([*losses.values()])
+        shown = {f"loss_{name}": [float(value)] for name, value in zip(losses, values)}
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=float(self.optimizer.param_groups[0]["lr"]), **shown)
 
