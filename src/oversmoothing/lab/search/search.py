@@ -78,7 +78,7 @@ class Search:
             search continues; None: the search is only kept in memory.
         most: largest number of networks in a stack; None: ``ON_CPU``, and on a GPU all of a shape.
         seconds: shortest time between two checkpoints.
-        told: called after each rung with the results of all rungs.
+        told: called after each rung with the results of all rungs so far.
 
     Attributes:
         results: for each finished rung, and finally for the end, the accuracies of the
