@@ -160,7 +160,7 @@ class Engine(Configured):
         return [*first, *((N, channels) for channels in dropped)]
 
     def renew(self) -> None:
-        """Drops parts of the graph for one training step; evaluation uses all of them."""
+        """Drops parts of the graph for one training step; evaluation uses the whole graph."""
         for own in self.distinct:
             own.renew()
         if torch.compiler.is_compiling() or self.seeds.device.type != "cpu":
@@ -191,7 +191,7 @@ class Engine(Configured):
         return self.features.matmul(weight, rate, self.seeds)
 
     def mixed(self, v: Tensor, layer: int, plus: Tensor | None = None) -> Tensor:
-        """Computes inside(Ã v, v) + plus of a layer, without the nodes and messages of this step.
+        """Computes inside(Ã v, v) + plus of a layer, without dropped nodes and messages.
 
         Shapes: v (S, N, C), plus (S, N or 1, C) -> (S, N, C).
         """

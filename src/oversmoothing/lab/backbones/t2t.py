@@ -108,14 +108,14 @@ class T2TViT(TokenStream):
 
 
 class Network(nn.Module):
-    """The parameters: tokens-to-token module (with ``mixing``), CLS, blocks and final norm."""
+    """The modules of a T2T-ViT: tokens-to-token module with ``mixing``, CLS, blocks, final norm."""
 
     def __init__(
         self,
         size: Size,
         mixing: Callable[[int], nn.Module],
         drop_path: float,
-        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm: Callable[[int], nn.Module],
     ) -> None:
         from timm.models.vision_transformer import Block
 

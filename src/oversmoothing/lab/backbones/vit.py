@@ -182,7 +182,7 @@ class ViT(TokenStream):
         freeze_pos_embed: do not train the position embedding.
         mean, std: of R, G and B in [0, 1], to normalise images.
         after: where aggregators of the site after act: after the attention's projection
-            (``branch``), or instead of norm2 or of every LayerNorm, see ``attention.equip``.
+            (``branch``), or instead of norm2 or of every LayerNorm, see ``vit_attention.equip``.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
         depth: number of blocks; null: the model's own. Another depth, image_size or patch than
             the model's own needs ``weights=none``.
@@ -198,7 +198,7 @@ class ViT(TokenStream):
     def __init__(
         self,
         aggregators: list[Factory],
-        name: str = "deit_small_patch16_224",
+        name: str = EXAMPLE,
         weights: str = "timm",
         sha256: str | None = None,
         blocks: str | list[int] = "all",
@@ -269,10 +269,14 @@ def create_vit(
     if not _is_plain(network):
         raise InputError(
             f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
-            f"embedding, no pooling); choose for example deit_small_patch16_224"
+            f"embedding, no pooling); choose for example {EXAMPLE}"
         )
-    if (image_size, patch) != (None, None):
-        _require_whole_patches(network)
+    resized = (image_size, patch) != (None, None)
+    if resized and (sizes := _sizes(network))["image_size"] % sizes["patch"]:
+        raise InputError(
+            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
+            f"got {sizes['image_size']}; change it or backbone.patch"
+        )
     return network
 
 
@@ -298,15 +302,6 @@ def _sizes(network: "VisionTransformer") -> dict[str, int]:
     embed = network.patch_embed
     depth, side, patch = len(network.blocks), embed.img_size[0], embed.patch_size[0]
     return {"depth": depth, "image_size": side, "patch": patch}
-
-
-def _require_whole_patches(network: "VisionTransformer") -> None:
-    sizes = _sizes(network)
-    if sizes["image_size"] % sizes["patch"]:
-        raise InputError(
-            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
-            f"got {sizes['image_size']}; change it or backbone.patch"
-        )
 
 
 def _is_plain(network: nn.Module) -> bool:
