@@ -7,7 +7,7 @@ sites are in the chosen blocks, see ``vit_attention``.
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,6 @@ from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.blocks import block_index, chosen
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
@@ -29,7 +28,7 @@ from oversmoothing.lab.backbones.options import (
     per_channel,
 )
 from oversmoothing.lab.backbones.pretrained import check_name, create
-from oversmoothing.lab.backbones.vit_attention import attending, attention_map, during, equip
+from oversmoothing.lab.backbones.vit_attention import After, attending, attention_map, during, equip
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer
@@ -205,7 +204,7 @@ class ViT(TokenStream):
         freeze_pos_embed: bool = True,
         mean: list[float] = MEAN,
         std: list[float] = STD,
-        after: Literal["branch", "norm2", "norms"] = "branch",
+        after: After = "branch",
         drop_path: float = 0.0,
         depth: int | None = None,
         image_size: int | None = None,
@@ -219,7 +218,7 @@ class ViT(TokenStream):
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         indices = chosen(blocks, self.depth, "backbone.blocks")
-        check_choice("backbone.after", after, NORMS)
+        check_choice("backbone.after", after, get_args(After))
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
         if freeze_pos_embed and not loaded:

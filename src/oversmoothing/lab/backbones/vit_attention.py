@@ -99,7 +99,7 @@ class InPlaceOfNorm(nn.Module):
     """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
 
     The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) gets the
-    epsilon, weight and bias of the replaced one; without own weight and bias only the epsilon.
+    epsilon, weight and bias of the replaced one; if it learns no weight and bias, only epsilon.
     So pretrained weights keep their meaning, and ContraNorm with s = 0 does not change the network.
 
     Args:
