@@ -11,7 +11,7 @@ from small_pyg import CLASSES, CONVS, N, graph, networks
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.aggregators.base import Context, Inside
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
 from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.aggregators.drop_edge import drop_edges
 from oversmoothing.errors import InputError
@@ -202,6 +202,18 @@ def test_hidden_layers_share_aggregators(share: bool) -> None:
     assert len(norms) == (1 if share else 3)
     model = networks(aggregators=[BatchNorm], depth=4, share_aggregators=share)
     assert sum(isinstance(module, nn.BatchNorm1d) for module in model.modules()) == 3  # averages
+
+
+def test_layers_do_not_share_an_aggregator_inside_that_has_moving_averages() -> None:
+    class Averaging(Inside):
+        can_be_shared = False
+
+        def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+            return mixed
+
+    layers = networks(aggregators=[Averaging, osm.Centered], depth=4).nets[0].layers
+    own, shared = zip(*(layer.conv.inside for layer in layers[:3]))
+    assert len(set(own)) == 3 and len(set(shared)) == 1
 
 
 def test_both_directions_of_an_edge_are_dropped_together() -> None:

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.vit import ViT
+from oversmoothing.lab.store import files
 
 TINY = "deit_tiny_patch16_224"
 HUB = "huggingface_hub."
@@ -58,7 +58,7 @@ def test_torch_files_bare_or_wrapped(wrap: str | None, state: dict, tmp_path: Pa
 def test_safetensors(state: dict, tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_file(state, path)
-    assert same(loaded(path, sha256=pretrained.digest(path)), state)
+    assert same(loaded(path, sha256=files.sha256(path)), state)
     path.write_bytes(path.read_bytes()[:-1000])
     refused("w.safetensors: truncated", path)
 

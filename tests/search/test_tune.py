@@ -102,6 +102,15 @@ def test_a_changed_space_is_searched_again(called: Called, folder: Path) -> None
     assert "L=3" in called("tune", "small", "--plan")[1]
 
 
+def test_a_search_that_only_diverges_prints_no_accuracy(called: Called, folder: Path) -> None:
+    space = folder / "results/tuning/small/space.yaml"
+    space.write_text(SPACE.replace("eval_every=1]", "eval_every=1, trainer.lr=1e30]"))
+    space.write_text(space.read_text().replace("trainer.lr: [0.01, 0.1], ", ""))
+    code, out, err = called("tune", "small", "--columns", "L=2")
+    assert code == 1 and "small-centered-L=2: end: all have diverged\n" in out
+    assert "training diverges with every configuration" in err
+
+
 def test_two_searches_run_side_by_side(called: Called, folder: Path) -> None:
     assert called("tune", "small", "--jobs", "2")[0] == 0
     assert best_of(folder).keys() == {"L=2", "L=3"}

@@ -120,7 +120,8 @@ class BERT(Configured):
         )
         load(self.network, own.name, own.weights, own.sha256, own.depth)
         self.padding = Padding(own.mask_padding)
-        sites = Sites(aggregators, own.dim, "backbone bert", (*SITES, SHOWN))
+        host = f"backbone {type(self).__name__.lower()}"
+        sites = Sites(aggregators, own.dim, host, (*SITES, SHOWN))
         for layer in self._layers():
             equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
 

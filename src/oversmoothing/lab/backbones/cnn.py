@@ -54,8 +54,8 @@ class CNN(nn.Module):
         multi_grid: factors on the dilations in the last stage of a ResNet, one for each block;
             null: one dilation for the stage. Needs output stride 8 or 16.
         dim: channels C.
-        batch_norm: ``train``, or ``frozen``: batch norms of the network with weights keep their
-            running statistics, scale and shift. New layers always train theirs.
+        batch_norm: ``train``, or ``frozen``: the batch norms of timm's network keep their running
+            statistics, scale and shift. Those of the layers on top of it are always trained.
         bn_momentum: weight of a new batch in running statistics.
         mean, std: of R, G and B in [0, 1], to normalise images.
         same_padding: TensorFlow's padding, for weights of a MobileNetV2 trained with it.
@@ -64,6 +64,7 @@ class CNN(nn.Module):
         dim: channels of the features.
         aux_dim: channels of the map for an auxiliary head.
         output_stride: as given.
+        patch: 1; images may have any height and width from the output stride.
         pretrained: whether weights were loaded.
         network: timm's.
         unit: None without aggregators.

@@ -36,8 +36,8 @@ class Dynamics(Convolutions):
         """Returns the layers.
 
         Args:
-            convolutions: with separate weights in each layer.
-            dropouts: after that of the input features.
+            convolutions: number of convolutions in a layer.
+            dropouts: number of dropouts after that of the input features.
         """
         depth, hidden = self.options.depth, self.options.hidden
         different = convolutions * (1 if self.options.share_weights else depth)

@@ -99,7 +99,10 @@ class Engine(Configured):
         share, plain_last = self.options.share_aggregators, not dense
         self.masks = self._masks(layers)
         self.widths = widths = [*mixings] or [c_out for _, c_out in maps]
-        of_layers = _of_layers(factories, widths, plain_last)
+        host = f"backbone {type(self).__name__.lower()}"
+        Sites(factories, widths[-1], host, ("inside", "after"))  # refuses other sites
+        inside = [own for own in factories if kind_of(own, widths[-1]).site == "inside"]
+        of_layers = [factories] * (len(widths) - 1) + [inside if plain_last else factories]
         drawn = [
             _Drawn(
                 weights=[*starmap(self._weight, maps)],
@@ -157,7 +160,7 @@ class Engine(Configured):
         return [*first, *((N, channels) for channels in dropped)]
 
     def renew(self) -> None:
-        """Drops parts of the graph for one training step; evaluation uses all of them."""
+        """Drops parts of the graph for one training step; evaluation uses the whole graph."""
         for own in self.distinct:
             own.renew()
         if torch.compiler.is_compiling() or self.seeds.device.type != "cpu":
@@ -188,7 +191,7 @@ class Engine(Configured):
         return self.features.matmul(weight, rate, self.seeds)
 
     def mixed(self, v: Tensor, layer: int, plus: Tensor | None = None) -> Tensor:
-        """Computes inside(Ã v, v) + plus of a layer, without the nodes and messages of this step.
+        """Computes inside(Ã v, v) + plus of a layer, without dropped nodes and messages.
 
         Shapes: v (S, N, C), plus (S, N or 1, C) -> (S, N, C).
         """
@@ -249,13 +252,6 @@ class Dense(nn.Module):
         return times(x, self.weight) + self.bias
 
 
-def _of_layers(factories: list[Factory], dims: list[int], plain_last: bool) -> list[list[Factory]]:
-    """Returns the factories of every layer; a plain last layer offers only the site inside."""
-    Sites(factories, dims[-1], "backbone gcn", ("inside", "after"))  # refuses other sites
-    inside = [own for own in factories if kind_of(own, dims[-1]).site == "inside"]
-    return [factories] * (len(dims) - 1) + [inside if plain_last else factories]
-
-
 def _aggregators(
     factories: list[list[Factory]], dims: list[int], share: bool, plain_last: bool
 ) -> list[list[Aggregator]]:
@@ -263,11 +259,10 @@ def _aggregators(
     layers: list[list[Aggregator]] = []
     for layer, dim in enumerate(dims):
         own = plain_last and layer == len(dims) - 1
-        shared = share and layer > 0 and not own
-        first = layers[0] if shared else []
+        first = layers[0] if share and layer > 0 and not own else []
         layers.append(
             [
-                first[i] if shared and first[i].can_be_shared else make(factory, dim)
+                first[i] if first and first[i].can_be_shared else make(factory, dim)
                 for i, factory in enumerate(factories[layer])
             ]
         )
@@ -340,7 +335,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 class Features:
-    """Input features with dropout, times weights; the product of ``matmul`` serves all seeds.
+    """Multiplies the input features by weights, with dropout; one product serves all seeds.
 
     Sparse features stay sparse under dropout.
 

@@ -1,6 +1,6 @@
 """Loads published weights, or those of a file, into timm's networks."""
 
-import difflib
+import hashlib
 import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
@@ -10,8 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from oversmoothing.errors import InputError, described
-from oversmoothing.lab.store import files
+from oversmoothing.errors import InputError, closest, described
 from oversmoothing.lab.store.files import FORBIDDEN, offline
 from oversmoothing.lab.store.weights import load_tensors
 
@@ -54,9 +53,9 @@ def file_of(network: nn.Module, name: str, weights: str, sha256: str | None) -> 
 def chosen(
     weights: str, sha256: str | None, word: str, published: Callable[[], Path]
 ) -> Path | None:
-    """Returns the file that ``backbone.weights`` names and checks its SHA-256.
+    """Returns the file that ``backbone.weights`` names, after a check of its SHA-256.
 
-    It is None for ``weights=none``, which reads no file, so that no digest is checked.
+    For ``weights=none`` it is None, and no digest is checked, since no file is read.
 
     Args:
         weights: ``word``, ``none``, or a path.
@@ -72,9 +71,15 @@ def chosen(
     if weights == "none":
         return None
     path = published() if weights == word else Path(weights)
-    if not path.exists():
-        raise InputError(_no_file(path, "no such file", word))
-    if sha256 is not None and not (got := digest(path)).startswith(sha256.lower()):
+    try:
+        with path.open("rb") as file:
+            got = None if sha256 is None else hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"backbone.weights: cannot read {path} ({error.strerror}); expected {word}, none, or "
+            "the path of a .safetensors or torch file"
+        ) from error
+    if got and not got.startswith(sha256.lower()):
         raise InputError(
             f"{path}: expected SHA-256 {sha256}, got {got}; give backbone.weights the right file, "
             "or correct backbone.sha256"
@@ -163,36 +168,20 @@ def check_name(name: str, modules: dict[str, str], kind: str, example: str) -> N
     known = [m for own, start in modules.items() for m in timm.list_models(f"{start}*", module=own)]
     base = name.split(".")[0]
     if base not in known:
-        close = difflib.get_close_matches(base, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"for example {example}"
+        close = closest(base, dict(zip(known, known)))
+        hint = f"did you mean {close!r}?" if close else f"for example {example}"
         raise InputError(f"backbone.name: expected {kind} of timm, got {name!r}; {hint}")
-
-
-def digest(path: Path) -> str:
-    """Returns the SHA-256 of a file in hex; it identifies weights independently of their path.
-
-    Raises:
-        InputError: the file does not exist or cannot be read.
-    """
-    try:
-        return files.sha256(path)
-    except OSError as error:
-        raise InputError(_no_file(path, error.strerror)) from error
 
 
 def read(path: Path) -> dict[str, Tensor]:
     """Reads the tensors of a weights file without running code from it.
 
     Raises:
-        InputError: the file is missing, truncated, without weights, or needs unpickling.
+        InputError: the file is truncated, has no weights, or needs code to be unpickled.
     """
     try:
-        with path.open("rb"):
-            safe = path.suffix == ".safetensors"
-            content = load_file(path) if safe else load_tensors(path)
-    except OSError as error:
-        raise InputError(_no_file(path, error.strerror)) from error
-    except (SafetensorError, ValueError, RuntimeError, EOFError, LookupError) as error:
+        content = load_file(path) if path.suffix == ".safetensors" else load_tensors(path)
+    except (SafetensorError, OSError, ValueError, RuntimeError, EOFError, LookupError) as error:
         raise InputError(_unreadable(path, str(error))) from error
     for key in ("model", "state_dict"):
         content = content.get(key, content) if isinstance(content, dict) else {}
@@ -202,13 +191,6 @@ def read(path: Path) -> dict[str, Tensor]:
             "under 'model' or 'state_dict'; give backbone.weights another file"
         )
     return content
-
-
-def _no_file(path: Path, reason: str, word: str = "timm") -> str:
-    return (
-        f"backbone.weights: cannot read {path} ({reason}); expected {word}, none, or the "
-        "path of a .safetensors or torch file"
-    )
 
 
 def _unreadable(path: Path, reason: str) -> str:

@@ -5,9 +5,9 @@
 where aggregators inside act on what ``conv`` aggregates; skip connections are options.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from oversmoothing.aggregators.drop_edge import drop_edges
 from oversmoothing.aggregators.drop_message import DropMessage
 from oversmoothing.aggregators.drop_node import DropNode
 from oversmoothing.aggregators.rezero import ReZero
+from oversmoothing.aggregators.skip_connections import InitialResidual
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import BRANCHES, Configured
 from oversmoothing.lab.backbones.per_seed import Seeds
@@ -167,7 +168,10 @@ class Network(nn.Module):
             rate = design.dropout if number > 1 or design.reads_in else design.of_input
             layer = Layer(conv, sites, mixed, c_out, rate, logits, next(equal, None))
             if design.skip == "initial":
-                layer.identity = IdentityMap(c_out, design.alpha, design.lam, number)
+                layer.identity, layer.number = (
+                    InitialResidual(c_out, design.alpha, design.lam),
+                    number,
+                )
             if design.branch != "plain":
                 layer.branch = ReZero(c_out, *BRANCHES[design.branch])
             if design.drop_message:
@@ -223,9 +227,7 @@ class Network(nn.Module):
     ) -> list[Tensor]:
         """Returns the outputs of all layers; only the last one without ``keeps``."""
         interval = self.design.interval if self.design.skip == "residual" else 0
-        initial, outputs, skipped = h, [], 0.0
-        if self.design.reads_in:
-            skipped = h
+        initial, outputs, skipped = h, [], h if self.design.reads_in else 0.0
         for position, layer in enumerate(self.layers, int(self.design.reads_in)):
             h = layer(h, edges, initial, context) if outputs else self._first(h, edges, context)
             if interval and not layer.logits and position % interval == 0:
@@ -289,6 +291,7 @@ class Layer(nn.Module):
 
     Attributes:
         identity: initial residual and identity map after the convolution, or None.
+        number: of the layer, from 1; known if it has ``identity``.
         branch: scales the output before a residual sum.
         drop_node: drops nodes of the input.
         takes_sparse: whether the convolution takes sparse features; if not, they are made dense.
@@ -306,18 +309,15 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.conv, self.mixed, self.rate, self.logits = conv, mixed, dropout, logits
-        self.identity: IdentityMap | None = None
+        self.identity: InitialResidual | None = None
         self.branch: nn.Module = nn.Identity()
         self.drop_node = DropNode(0.0)
         self.takes_sparse = False
         if sites.has("inside"):
-            heads = getattr(conv, "heads", 1)
-            inside = like.conv.inside if like else sites.build("inside", mixed, heads=heads)
-            InsidePropagate(inside).attach(conv)
-        self.after = Chain() if logits else like.after if like else sites.build("after", dim)
-        if not all(aggregator.can_be_shared for aggregator in self.after) and like:
-            new = zip(like.after, sites.build("after", dim))
-            self.after = Chain(old if old.can_be_shared else own for old, own in new)
+            build = partial(sites.build, "inside", mixed, heads=getattr(conv, "heads", 1))
+            InsidePropagate(_shared(like and like.conv.inside, build)).attach(conv)
+        build = partial(sites.build, "after", dim)
+        self.after = Chain() if logits else _shared(like and like.after, build)
 
     @property
     def reads_edges(self) -> bool:
@@ -342,7 +342,7 @@ class Layer(nn.Module):
         h = self.conv(h, **edges)
         h = h[0] if isinstance(h, tuple) else h  # PANConv also returns its matrix
         if self.identity is not None:
-            h = self.identity(h, initial)
+            h = self.identity(h, Context(inputs=(initial,), layer=self.number))
         return h if self.logits else self.after(h, context).relu()
 
     def _without_nodes(self, x: Tensor) -> Tensor:
@@ -357,26 +357,13 @@ class Layer(nn.Module):
         return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=False)
 
 
-class IdentityMap(nn.Module):
-    """GCNII's initial residual and identity map (Chen et al., ICML 2020, Eq. 5).
-
-    .. math:: z = (1 − α) h + α h_0, \\quad h ← (1 − β) z + β z W
-
-    Args:
-        channels: C.
-        alpha: α.
-        lam: λ of β = log(λ/l + 1); 0: no identity map.
-        layer: l, from 1.
-    """
-
-    def __init__(self, channels: int, alpha: float, lam: float, layer: int) -> None:
-        super().__init__()
-        self.alpha, self.beta = alpha, math.log(lam / layer + 1)
-        self.linear = nn.Linear(channels, channels, bias=False) if lam else None
-
-    def forward(self, h: Tensor, initial: Tensor) -> Tensor:
-        z = torch.lerp(h, initial, self.alpha)
-        return z if self.linear is None else torch.lerp(z, self.linear(z), self.beta)
+def _shared(held: Chain | None, build: Callable[[], Chain]) -> Chain:
+    """Returns the aggregators of another layer, with new ones for those that cannot be shared."""
+    if held is None:
+        return build()
+    if all(own.can_be_shared for own in held):
+        return held
+    return Chain(old if old.can_be_shared else new for old, new in zip(held, build()))
 
 
 def dropped(x: Tensor, rate: float, training: bool) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.backbones.options import (
@@ -74,8 +75,7 @@ class Design(GraphOptions):
         check_positive(interval=self.interval)
         if not 0 <= self.alpha <= 1:
             raise InputError(f"backbone.alpha: expected a number from 0 to 1, got {self.alpha}")
-        if not self.lam >= 0:
-            raise InputError(f"backbone.lam: expected 0 or more, got {self.lam}")
+        require("backbone", **at_least(0, lam=self.lam))
         if self.skip == "initial" and self.convolution.initial:
             raise InputError(
                 f"backbone.skip: {self.conv} already takes the initial features; use skip=none"

@@ -44,12 +44,11 @@ class RunningMean(nn.Module):
         self.pending: tuple[Tensor, int] | None = None  # sum and number of values since settle()
 
     def forward(self, v: Tensor) -> Tensor:
+        mean = v.mean(dim=-2, keepdim=True)
         if not self.training:
-            mean = v.mean(dim=-2, keepdim=True)
             if self.measures:
                 self.value = mean.detach()
             return mean
-        mean = v.mean(dim=-2, keepdim=True)
         now = _precise(mean.detach())
         if 0 < self.momentum < 1:
             total, count = self.pending or (torch.zeros_like(now), 0)

@@ -5,7 +5,6 @@
 One product serves several seeds, forward and backward.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
@@ -189,7 +188,7 @@ class Adjacency:
         self.matrix = SparseMatrix(self.edges, (num_nodes, num_nodes), seeds)
         values = normalised(self.edges, self.weights, num_nodes, kind)
         self.values, self.product = values, self.matrix.prepared(values)
-        self.context = self._context(values)
+        self.context = Context(row_sum=self._row_sum(values), edges=self.edges, num_nodes=num_nodes)
 
     def __call__(self, v: Tensor, messages: Tensor | None = None) -> Tensor:
         """Computes Ã v; with factors of the messages (S, E, C), edge by edge."""
@@ -202,10 +201,8 @@ class Adjacency:
         kept = seeds.keep((self._pairs[1],), rate) > 0
         loops = self.edges[0] == self.edges[1]
         weights = self.weights * (kept[:, self._pairs[0]] | loops)
-        values = [normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
-        contexts = [self._context(own) for own in values]
-        row_sum = torch.stack([context.row_sum for context in contexts])
-        values = torch.stack(values)
+        of_seed = [normalised(self.edges, own, self.num_nodes, self.kind) for own in weights]
+        row_sum, values = torch.stack([*map(self._row_sum, of_seed)]), torch.stack(of_seed)
         product = self.matrix.prepared(values)
         return Dropped(product, replace(self.context, row_sum=row_sum), values)
 
@@ -216,9 +213,8 @@ class Adjacency:
         edges, number = (low * self.num_nodes + high).unique(return_inverse=True)
         return number, len(edges)
 
-    def _context(self, values: Tensor) -> Context:
-        row_sum = values.new_zeros(self.num_nodes).index_add_(0, self.edges[0], values)[:, None]
-        return Context(row_sum=row_sum, edges=self.edges, num_nodes=self.num_nodes)
+    def _row_sum(self, values: Tensor) -> Tensor:
+        return values.new_zeros(self.num_nodes).index_add_(0, self.edges[0], values)[:, None]
 
 
 class Dropped(NamedTuple):
@@ -233,7 +229,7 @@ class Dropped(NamedTuple):
     Shapes: v (S, N, C) -> (S, N, C).
     """
 
-    product: Callable[[Tensor], Tensor]
+    product: Product
     context: Context
     values: Tensor
 

@@ -10,7 +10,7 @@ T2T-ViT, by external attention in EAMLP.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +18,11 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.blocks import chosen
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.external import double_norm
 from oversmoothing.checks import check_choice
 from oversmoothing.lab.backbones.options import MEAN, STD, check_rate
 from oversmoothing.lab.backbones.vit import TokenStream
-from oversmoothing.lab.backbones.vit_attention import equip
+from oversmoothing.lab.backbones.vit_attention import After, equip
 
 CHANNELS = 64  # of the tokens between two splits
 STRIDE = 16  # of all three splits, in pixels
@@ -76,13 +75,13 @@ class T2TViT(TokenStream):
         blocks: str | list[int] = "all",
         mean: list[float] = MEAN,
         std: list[float] = STD,
-        after: Literal["branch", "norm2", "norms"] = "branch",
+        after: After = "branch",
         drop_path: float = 0.0,
         norm: Literal["layer", "batch"] = "layer",
     ) -> None:
         check_choice("backbone.name", name, SIZES)
         check_choice("backbone.tokens", tokens, MIXINGS)
-        check_choice("backbone.after", after, NORMS)
+        check_choice("backbone.after", after, get_args(After))
         check_rate("drop_path", drop_path)
         check_choice("backbone.norm", norm, TOKEN_NORMS)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path, TOKEN_NORMS[norm])
@@ -108,14 +107,14 @@ class T2TViT(TokenStream):
 
 
 class Network(nn.Module):
-    """The parameters: tokens-to-token module (with ``mixing``), CLS, blocks and final norm."""
+    """The modules of a T2T-ViT: tokens-to-token module with ``mixing``, CLS, blocks, final norm."""
 
     def __init__(
         self,
         size: Size,
         mixing: Callable[[int], nn.Module],
         drop_path: float,
-        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        norm: Callable[[int], nn.Module],
     ) -> None:
         from timm.models.vision_transformer import Block
 

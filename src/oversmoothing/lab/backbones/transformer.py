@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import SITES, Chain, Factory, Sites
-from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.base import PLAIN
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import check_positive
@@ -119,14 +119,13 @@ class RandomTransformer:
 
     def _mix(self, w_q: Tensor | None, w_k: Tensor | None, w_v: Tensor | None, x: Tensor) -> Tensor:
         """Computes S(X). Shapes: x (S, G, n, d) -> (S, G, n, d)."""
-        context = Context()
         if len(self.sites["instead"]):
-            x = self.sites["instead"](x, context)
+            x = self.sites["instead"](x, PLAIN)
         else:
             q, k, v = (_times(x, w) for w in (w_q, w_k, w_v))
             mixed = F.scaled_dot_product_attention(q, k, v)  # scales by 1/√d
-            x = self.sites["inside"](mixed, v, context)
-        return self.sites["after"](x, context)
+            x = self.sites["inside"](mixed, v, PLAIN)
+        return self.sites["after"](x, PLAIN)
 
     def state_dict(self) -> dict:
         """Returns the state at the current layer, for ``load_state_dict``."""

@@ -7,7 +7,7 @@ sites are in the chosen blocks, see ``vit_attention``.
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,6 @@ from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.blocks import block_index, chosen
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.adapters.timm import NORMS
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
@@ -29,7 +28,7 @@ from oversmoothing.lab.backbones.options import (
     per_channel,
 )
 from oversmoothing.lab.backbones.pretrained import check_name, create
-from oversmoothing.lab.backbones.vit_attention import attending, attention_map, during, equip
+from oversmoothing.lab.backbones.vit_attention import After, attending, attention_map, during, equip
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer
@@ -182,7 +181,7 @@ class ViT(TokenStream):
         freeze_pos_embed: do not train the position embedding.
         mean, std: of R, G and B in [0, 1], to normalise images.
         after: where aggregators of the site after act: after the attention's projection
-            (``branch``), or instead of norm2 or of every LayerNorm, see ``attention.equip``.
+            (``branch``), or instead of norm2 or of every LayerNorm, see ``vit_attention.equip``.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
         depth: number of blocks; null: the model's own. Another depth, image_size or patch than
             the model's own needs ``weights=none``.
@@ -198,14 +197,14 @@ class ViT(TokenStream):
     def __init__(
         self,
         aggregators: list[Factory],
-        name: str = "deit_small_patch16_224",
+        name: str = EXAMPLE,
         weights: str = "timm",
         sha256: str | None = None,
         blocks: str | list[int] = "all",
         freeze_pos_embed: bool = True,
         mean: list[float] = MEAN,
         std: list[float] = STD,
-        after: Literal["branch", "norm2", "norms"] = "branch",
+        after: After = "branch",
         drop_path: float = 0.0,
         depth: int | None = None,
         image_size: int | None = None,
@@ -219,7 +218,7 @@ class ViT(TokenStream):
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         indices = chosen(blocks, self.depth, "backbone.blocks")
-        check_choice("backbone.after", after, NORMS)
+        check_choice("backbone.after", after, get_args(After))
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
         if freeze_pos_embed and not loaded:
@@ -269,10 +268,14 @@ def create_vit(
     if not _is_plain(network):
         raise InputError(
             f"backbone.name: {name} is not a plain vision transformer (pre-norm blocks, position "
-            f"embedding, no pooling); choose for example deit_small_patch16_224"
+            f"embedding, no pooling); choose for example {EXAMPLE}"
         )
-    if (image_size, patch) != (None, None):
-        _require_whole_patches(network)
+    resized = (image_size, patch) != (None, None)
+    if resized and (sizes := _sizes(network))["image_size"] % sizes["patch"]:
+        raise InputError(
+            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
+            f"got {sizes['image_size']}; change it or backbone.patch"
+        )
     return network
 
 
@@ -298,15 +301,6 @@ def _sizes(network: "VisionTransformer") -> dict[str, int]:
     embed = network.patch_embed
     depth, side, patch = len(network.blocks), embed.img_size[0], embed.patch_size[0]
     return {"depth": depth, "image_size": side, "patch": patch}
-
-
-def _require_whole_patches(network: "VisionTransformer") -> None:
-    sizes = _sizes(network)
-    if sizes["image_size"] % sizes["patch"]:
-        raise InputError(
-            f"backbone.image_size: expected a multiple of the patch, {sizes['patch']}, "
-            f"got {sizes['image_size']}; change it or backbone.patch"
-        )
 
 
 def _is_plain(network: nn.Module) -> bool:

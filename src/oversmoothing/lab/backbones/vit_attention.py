@@ -63,12 +63,11 @@ def equip(
         InputError: aggregators that exclude each other.
     """
     dim = network.embed_dim
-    sites = Sites(factories, dim, "backbone vit", (*SITES, SHOWN, VALUES))
+    sites = Sites(factories, dim, "a vision transformer", (*SITES, SHOWN, VALUES))
     if after != "branch":
         sites.build("instead", dim)  # unused, but keeps the random numbers of earlier versions
-    here = SITES if after == "branch" else ("inside", "instead")
     for block in (network.blocks[i] for i in chosen):
-        _in_attention(block.attn, sites, Context(prefix=prefix), here)
+        _in_attention(block.attn, sites, Context(prefix=prefix), after == "branch")
         for name in NORMS[after]:
             _replace(block, name, sites.build("after", dim), prefix)
         _freeze_unreached(block)
@@ -99,9 +98,9 @@ def _kept(current: Current, blocks: Iterator[T]) -> Iterator[T]:
 class InPlaceOfNorm(nn.Module):
     """Replaces a LayerNorm by aggregators of the site after; the residual stream stays as it is.
 
-    The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) takes over
-    epsilon of the replaced one and, if it has them, weight and bias. So pretrained weights keep
-    their meaning, and ContraNorm with s = 0 does not change the network.
+    The last aggregator that ends in a LayerNorm (attribute ``norm``, as in ContraNorm) gets the
+    epsilon, weight and bias of the replaced one; if it learns no weight and bias, only epsilon.
+    So pretrained weights keep their meaning, and ContraNorm with s = 0 does not change the network.
 
     Args:
         replaced: the LayerNorm.
@@ -125,10 +124,8 @@ class InPlaceOfNorm(nn.Module):
         return self.aggregators(x, self.context)
 
 
-def _in_attention(
-    attention: "Attention", sites: Sites, context: Context, here: Sequence[str]
-) -> None:
-    """Attaches new aggregators of the sites ``here`` to an attention."""
+def _in_attention(attention: "Attention", sites: Sites, context: Context, after: bool) -> None:
+    """Attaches new aggregators to an attention; those of the site after only if ``after``."""
     dim = attention.qkv.in_features
     if sites.has("instead"):
         InsteadOfAttention(sites.build("instead", dim), context).attach(attention)
@@ -138,7 +135,7 @@ def _in_attention(
         sizes = {"heads": attention.num_heads, "channels": dim}
         inside = sites.build("inside", attention.head_dim, **sizes)
         InsideAttention(inside, context).attach(attention)
-    if sites.has("after") and "after" in here:
+    if after and sites.has("after"):
         AfterModule(sites.build("after", dim), context).attach(attention)
 
 

@@ -78,7 +78,7 @@ class Search:
             search continues; None: the search is only kept in memory.
         most: largest number of networks in a stack; None: ``ON_CPU``, and on a GPU all of a shape.
         seconds: shortest time between two checkpoints.
-        told: called after each rung with the results of all rungs.
+        told: called after each rung with the results of all rungs so far.
 
     Attributes:
         results: for each finished rung, and finally for the end, the accuracies of the
@@ -329,7 +329,8 @@ class CellSearch:
         name = "-".join(filter(None, (self.block, self.row))).lower()
         write_trials(self.folder / f"{name}.csv", self.column, lines)
         leader = max(map(mean, results[-1].values()))
-        print(f"{self.name}: {names[len(results) - 1]}: best {leader:.2f} %", flush=True)
+        shown = "all have diverged" if leader == DIVERGED else f"best {leader:.2f} %"
+        print(f"{self.name}: {names[len(results) - 1]}: {shown}", flush=True)
 
     def estimate(self) -> float:
         """Estimates the CPU seconds of the search, from two steps of a stack of each width."""

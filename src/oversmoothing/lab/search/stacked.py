@@ -2,7 +2,8 @@
 
 Configurations can share a stack if they differ only in the rates of the recipe, its epochs, and
 options declared as ``float | Tensor``, which a backbone or aggregator takes as a tensor with one
-entry for each network. An aggregator with one instance per network takes one value.
+entry for each network. If every network has its own instance of an aggregator, because it has
+parameters or draws random numbers, the options of this aggregator must be equal.
 """
 
 import functools
@@ -192,7 +193,7 @@ class StackedAdam:
     def __init__(self, model: nn.Module, trainers: Sequence[Any]) -> None:
         states = model.state_dict(keep_vars=True)
         owners = {id(states[name]): i for name, i in _owned(model).items()}
-        self.parameters = [*model.parameters()]
+        self.zero_grad = model.zero_grad
         self.slices: list[tuple[nn.Parameter, int, nn.Parameter]] = []
         self.each = []
         for i, trainer in enumerate(trainers):
@@ -207,10 +208,6 @@ class StackedAdam:
         own = nn.Parameter(whole.data[i])
         self.slices.append((whole, i, own))
         return own
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
 
     def step(self) -> None:
         """Makes one step with the gradients; parameters without a gradient do not change."""

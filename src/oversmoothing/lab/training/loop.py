@@ -78,8 +78,8 @@ def out_of_memory(trainer: Recipe, batch: Batch) -> str:
 def compiled(network: nn.Module, wanted: bool = True) -> Iterator[None]:
     """Context in which the backbone of a network is compiled for all its callers.
 
-    So the passes for pseudo labels are also compiled. Evaluation is outside the context, since it
-    has images of many sizes, each of which would be compiled anew.
+    So the passes for pseudo labels are also compiled. Evaluation runs outside the context, since
+    its images have many sizes, and each size would be compiled anew.
 
     Methods listed in ``uncompiled`` of a module are not compiled. They are marked here and not by a
     decorator, since importing the decorator takes longer than importing the network.
@@ -106,16 +106,16 @@ class BaseObjective:
     """The loss that a task minimizes; subclasses implement ``losses``.
 
     Attributes:
-        prepares_on_host: whether ``prepare`` draws or decides on the host, so that a CUDA graph has
-            only the rest of a step.
+        prepares_on_host: whether ``prepare`` draws random numbers or makes decisions on the host. A
+            CUDA graph then has only the rest of a step.
     """
 
     prepares_on_host: ClassVar[bool] = False
 
     def phase(self, batch: Batch, step: int) -> Hashable | None:
-        """Returns what decides the operations of a step, beside the shapes of the batch.
+        """Returns what determines the operations of a step besides the shapes of the batch.
 
-        None: a CUDA graph is not to replay the step.
+        It is None if no CUDA graph may replay the step.
         """
         return ()
 
@@ -318,9 +318,8 @@ class TrainingLoop:
                 )
 
     def _log(self, losses: dict[str, Tensor], speed: float) -> None:
-        names = list(losses)
-        values = distributed.sum_over_processes([losses[name] for name in names])
-        shown = {f"loss_{name}": [float(value)] for name, value in zip(names, values)}
+        values = distributed.sum_over_processes([*losses.values()])
+        shown = {f"loss_{name}": [float(value)] for name, value in zip(losses, values)}
         shown["examples_per_second"] = [round(speed, 2)]
         self.recorder.log(step=self.step, lr=float(self.optimizer.param_groups[0]["lr"]), **shown)
 

@@ -28,9 +28,9 @@ class Recipe:
         lr: learning rate.
         precision: fp32, or bf16 for autocast.
         compile: compile the backbone for the training with ``torch.compile``.
-        cuda_graph: on a GPU, replay steps from a CUDA graph. A step runs without if it has several
-            processes or parts, is compiled, warms an aggregator up or draws nodes, or if its shapes
-            vary from batch to batch (GLUE).
+        cuda_graph: on a GPU, replay steps from a CUDA graph. Steps run without it if there are
+            several processes or parts of a batch, if they are compiled, while an aggregator is not
+            ``steady``, or if shapes vary from batch to batch (GLUE).
         workers: processes that load data, per training process; None: one for each core.
         log_every: steps between two log lines.
 

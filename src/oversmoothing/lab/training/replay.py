@@ -28,7 +28,7 @@ class Replayed:
     Args:
         function: returns tensors on the GPU. Every replay overwrites them.
         generators: random generators that the function uses, beside the GPU's default one.
-        pool: memory that several graphs share, of which none reads what another has left there.
+        pool: memory that several graphs share; no graph reads what another has left there.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class ReplayedBatches:
     """Replays a function of a batch, with one graph for each shape of batch.
 
     Args:
-        function: maps a batch to tensors; it reads only the tensors of the batch, and other values
-            that ``key`` tells apart.
+        function: maps a batch to tensors. It may read values of the batch that are not tensors only
+            if ``key`` tells them apart.
     """
 
     def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
@@ -130,9 +130,10 @@ def captured(
 
 
 def set_capturable(optimizer: torch.optim.Optimizer, capturable: bool) -> None:
-    """Makes steps of a fused optimizer fit for a CUDA graph or not, also after it loads a state.
+    """Prepares a fused optimizer for steps in a CUDA graph, or for steps without one.
 
-    In a graph learning rates are tensors, which ``set_rate`` changes.
+    It is prepared again after each ``load_state_dict``. In a graph, learning rates are tensors,
+    which ``set_rate`` changes.
     """
 
     def prepare(optimizer: torch.optim.Optimizer) -> None:
