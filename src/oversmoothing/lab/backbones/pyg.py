@@ -168,10 +168,8 @@ class Network(nn.Module):
             rate = design.dropout if number > 1 or design.reads_in else design.of_input
             layer = Layer(conv, sites, mixed, c_out, rate, logits, next(equal, None))
             if design.skip == "initial":
-                layer.identity, layer.number = (
-                    InitialResidual(c_out, design.alpha, design.lam),
-                    number,
-                )
+                layer.identity = InitialResidual(c_out, design.alpha, design.lam)
+                layer.number = number
             if design.branch != "plain":
                 layer.branch = ReZero(c_out, *BRANCHES[design.branch])
             if design.drop_message:
