@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.lab.report.results import Records, merged_seeds, read_records
+from oversmoothing.lab.report.results import records_beside
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.identity import option, short_name
@@ -88,17 +88,8 @@ def _of_tables(results: Path) -> Iterator[Run]:
     for path in sorted(results.glob("tables/*.csv")):
         for line in _lines(path):
             cells.setdefault(line.get("run", ""), []).append(line)
-    for id, record in _records(results).items():
+    for id, record in records_beside(results / "-.jsonl").items():  # no table comes first
         yield _run(record, cells.get(id, []))
-
-
-def _records(results: Path) -> Records:
-    """Reads all records; a run in several files has the seeds of all of them."""
-    found: dict[str, Any] = {}
-    for path in sorted(results.glob("*.jsonl")):
-        for id, record in read_records(path).items():
-            found[id] = merged_seeds(found.get(id, record), record)
-    return found
 
 
 def _run(record: Mapping[str, Any], cells: Sequence[Line]) -> Run:
