@@ -13,8 +13,8 @@ Four kinds of sources, of which the first two may be several, with ``; `` betwee
 
 - records, one for each number of the quote. ``table5/Cora/centered/L=16`` is mean ± std of a cell
   of ``tables/table5.csv`` by block, key of the row, column and, if any, reading
-  (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method); ``:mean``, ``:std``, ``:published``
-  or ``:difference`` after it takes one of them. ``table5/Cora/*:within`` counts the cells with a
+  (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method); ``:mean``, ``:std`` or
+  ``:published`` after it takes one of them. ``table5/Cora/*:within`` counts the cells with a
   verdict, or ``:measured``, and ``:n`` the seeds of the cell with the fewest.
   ``diagnose/deit.csv:cosine@model=plain&block=12`` is mean ± std of a column over some lines.
 - conditions that must hold for the quoted words. The sides are cells or numbers: ``a > b`` and
@@ -144,7 +144,8 @@ def value(results: Path, key: str) -> str:
     """Returns the text of a record.
 
     Raises:
-        KeyError, OSError, ValueError: there is no such table, cell, line or claim.
+        KeyError, OSError, ValueError: there is no such table, cell, line or claim, or several cells
+            have one number.
     """
     place, _, part = key.partition(":")
     name, _, cell = place.partition("/")
@@ -164,7 +165,8 @@ def value(results: Path, key: str) -> str:
         return str(sum(line["mean"] != "" for line in found))
     if part in set(Verdict):
         return str(sum(line["verdict"] == part for line in found))
-    return _shown(found[0], part)
+    [line] = found
+    return _shown(line, part)
 
 
 def _shown(line: Line, part: str) -> str:
@@ -173,7 +175,7 @@ def _shown(line: Line, part: str) -> str:
     if not line["mean"]:
         return "not measured"
     if part:
-        return _number(float(line[part]), "+" if part == "difference" else "")
+        return _number(float(line[part]))
     return _spread(float(line["mean"]), float(line["std"]) if line["std"] else None)
 
 
@@ -182,8 +184,8 @@ def _spread(mean: float, std: float | None) -> str:
     return _number(mean) + (f" ± {std:.{1 if abs(mean) >= 2 else 2}f}" if std is not None else "")
 
 
-def _number(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.{1 if abs(value) >= 2 else 2}f}"
+def _number(value: float) -> str:
+    return f"{value:.{1 if abs(value) >= 2 else 2}f}"
 
 
 def _named(results: Path, table: str, cell: str) -> list[Line]:
