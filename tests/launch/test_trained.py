@@ -227,9 +227,10 @@ def test_hem_figures_of_a_segmentation_run(
     stem = ["--stem", str(tmp_path / "four")]
     assert here(["figure.py", "hem_fig4", *words, *stem], monkeypatch) == 0
     assert Image.open(tmp_path / "four.png").width > 500
-    words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
+    words += ["--samples", "2", "--iterations", "3"]
+    monkeypatch.chdir(tmp_path)
     assert here(["figure.py", "hem_fig3", *words], monkeypatch) == 0
-    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
     assert list(content["profiles"]) == ["2"]  # nothing was trained
     assert here(["figure.py", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
 
