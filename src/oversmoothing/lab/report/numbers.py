@@ -26,7 +26,6 @@ Four kinds of sources, of which the first two may be several, with ``; `` betwee
 - ``by hand``: a number that is not measured here, such as a constant. It is not rewritten.
 """
 
-import csv
 import os
 import re
 import statistics
@@ -39,7 +38,7 @@ from omegaconf import OmegaConf
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.claims import brief, read_claims, short
 from oversmoothing.lab.report.verdict import Measured, Verdict, differ
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 
 FACTS = "docs/facts.yaml"
 BY_HAND = "by hand"
@@ -155,7 +154,7 @@ def value(results: Path, key: str) -> str:
     if place.endswith(".csv"):
         column, _, wanted = part.partition("@")
         pairs = [word.split("=", 1) for word in wanted.split("&") if word]
-        lines = [line for line in _lines(results / place) if all(line[k] == v for k, v in pairs)]
+        lines = [line for line in read_csv(results / place) if all(line[k] == v for k, v in pairs)]
         values = [float(line[column]) for line in lines]
         return _spread(statistics.mean(values), statistics.stdev(values) if values[1:] else None)
     found = _named(results, name, cell or "*")
@@ -190,18 +189,13 @@ def _number(value: float) -> str:
 
 def _named(results: Path, table: str, cell: str) -> list[Line]:
     """Returns the lines of a table for a cell; ``*`` in its name stands for any words."""
-    lines = _lines(results / f"tables/{table}.csv")
+    lines = read_csv(results / f"tables/{table}.csv")
     place = next(place for place in PLACES if place[0] in lines[0])
     names = ["/".join(line[part] for part in place).removesuffix("/") for line in lines]
     found = [line for line, name in zip(lines, names) if fnmatchcase(name, cell)]
     if not found:
         raise KeyError(cell)
     return found
-
-
-def _lines(path: Path) -> list[Line]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def holds(results: Path, condition: str) -> bool:
