@@ -17,8 +17,9 @@ from tiny_trained import trained
 from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import read_mask
+from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
-from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, load
+from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, load, untrained
 from oversmoothing.lab.papers.centered_fig2 import figure2
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.overlap import Confusion
@@ -70,6 +71,17 @@ def test_a_frozen_position_embedding_is_that_of_the_run(
         parameter.requires_grad for parameter in loaded(copied.parent).network.parameters()
     )
     assert not [warning for warning in recwarn if "random" in str(warning.message)]
+
+
+def test_a_network_that_is_never_pretrained_is_loaded(tmp_path: Path) -> None:
+    """T2T-ViT has no option for weights."""
+    words = ["experiment=cls_digits_eamlp", "data=scene_crops", "data.num_train=10"]
+    config = compose_config([*words, "data.num_val=5", f"paths.cache={tmp_path}", "logger=none"])
+    state = untrained(config, ()).state_dict()
+    torch.save(state, tmp_path / "weights-seed0.pt")
+    OmegaConf.save(config, tmp_path / "config.yaml")
+    found = load(tmp_path, on="cpu", tasks=("classification",)).network.state_dict()
+    assert all(torch.equal(found[key], value) for key, value in state.items())
 
 
 def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Path]) -> None:
@@ -215,9 +227,10 @@ def test_hem_figures_of_a_segmentation_run(
     stem = ["--stem", str(tmp_path / "four")]
     assert here(["figure.py", "hem_fig4", *words, *stem], monkeypatch) == 0
     assert Image.open(tmp_path / "four.png").width > 500
-    words += ["--samples", "2", "--iterations", "3", "--folder", str(tmp_path)]
+    words += ["--samples", "2", "--iterations", "3"]
+    monkeypatch.chdir(tmp_path)
     assert here(["figure.py", "hem_fig3", *words], monkeypatch) == 0
-    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
     assert list(content["profiles"]) == ["2"]  # nothing was trained
     assert here(["figure.py", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
 

@@ -60,18 +60,6 @@ def test_the_claim_in_a_table(rank: list, told: str, tmp_path: Path) -> None:
     assert told in fig1.claim_table([panel(tmp_path, rank=rank)])
 
 
-def test_the_committed_files_are_drawn_again(tmp_path: Path) -> None:
-    """Panels read from the files of a figure give the same files, but for depths left out."""
-    panels = [panel(tmp_path), panel(tmp_path, "resi_dual", "normal")]
-    fig1.draw_figures(panels, tmp_path / "out")
-    again = fig1.read_figure(tmp_path / "out")
-    for old, new in zip(sorted(panels, key=lambda panel: panel.place), again, strict=True):
-        depths = np.searchsorted(old.depth, new.depth)
-        assert (old.block, old.weights, old.seed) == (new.block, new.weights, new.seed)
-        assert np.array_equal(old.rank[:, depths], new.rank)
-        assert np.allclose(old.effective_rank[:, depths], new.effective_rank, rtol=1e-4)
-
-
 def test_only_finished_seeds_that_are_asked_for_are_read(tmp_path: Path) -> None:
     words = ["experiment=rank_fig1", f"paths.outputs={tmp_path}", "seeds=[1,2]"]
     config = compose_config([*words, "backbone.block=pre_ln", "backbone.weights=uniform"])

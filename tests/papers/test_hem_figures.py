@@ -191,27 +191,30 @@ def test_fig3_script_on_real_images(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     words = ["figure.py", "hem_fig3", "--samples", "3", "--steps", "1", "--every", "1"]
-    words += ["--iterations", "4", "--step-sizes", "0.2", "1", "--folder", str(tmp_path), "--"]
+    words += ["--iterations", "4", "--step-sizes", "0.2", "1", "--"]
     words += [f"paths.data={data_root}", f"paths.cache={tmp_path}", "task.augment.crop=129"]
     words += ["device=cpu", "trainer.batch_size=2", "trainer.workers=0"]
     monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:
         runpy.run_path(str(ROOT / "scripts/figure.py"), run_name="__main__")
     assert left.value.code == 0, capsys.readouterr().err
-    content = json.loads((tmp_path / "hem_fig3.json").read_text())
+    content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
     assert content["samples"] == 4 and list(content["profiles"]) == ["0", "1"]
     start, end = (content["profiles"][step] for step in ("0", "1"))
     first = [each["elbo"][0][0] for each in start.values()]
     assert first[0] == first[1]  # the same start, bases and samples
     assert end["0.2"]["total"] != start["0.2"]["total"] > 0
-    assert (tmp_path / "figures/hem_fig3.png").stat().st_size > 10000
+    assert (tmp_path / "outputs/figures/hem_fig3.png").stat().st_size > 10000
 
 
-def test_only_the_dot_product_with_free_norms_lowers_the_elbo(tmp_path: Path) -> None:
-    words = ["--runs", "3", "--iterations", "8", "--folder", str(tmp_path)]
-    assert hemnet_elbo.main(words) == 0
-    rows = json.loads((tmp_path / "elbo.json").read_text())["rows"]
+def test_only_the_dot_product_with_free_norms_lowers_the_elbo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert hemnet_elbo.main(["--runs", "3", "--iterations", "8"]) == 0
+    rows = json.loads((tmp_path / "outputs/elbo.json").read_text())["rows"]
     assert all(row["n_falls"] == 0 for row in rows)
     falling = {row["e_step"] for row in rows if row["e_falls"]}
     assert falling == {"dot product (HEMNet, Eq. 8)"}
-    assert len((tmp_path / "tables/elbo.md").read_text().splitlines()) == 2 + 9
+    assert len((tmp_path / "outputs/tables/elbo.md").read_text().splitlines()) == 2 + 9

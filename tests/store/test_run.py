@@ -120,16 +120,6 @@ def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-def test_moments_of_another_size_are_named(tmp_path: Path) -> None:
-    layers = [torch.nn.Linear(2, size) for size in (3, 4)]
-    optimizers = [torch.optim.Adam(layer.parameters()) for layer in layers]
-    layers[0](torch.ones(2)).sum().backward()
-    optimizers[0].step()
-    run, line = Recorder(tmp_path, [0]), r"checkpoint\.pt: .*exp_avg is \(3, 2\) for \(4, 2\)"
-    with pytest.raises(InputError, match=line), run.restoring(optimizers[1]):
-        optimizers[1].load_state_dict(optimizers[0].state_dict())
-
-
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     write_result(tmp_path, {"id": "old"})

@@ -37,9 +37,9 @@ def build(node: DictConfig, **arguments: Any) -> Any:
         raise
 
 
-def argument_problems(
+def signature_problems(
     prefix: str,
-    target: Callable,
+    signature: Signature,
     values: dict[str, Any],
     given: tuple[str, ...] | None = (),
 ) -> list[str]:
@@ -47,23 +47,13 @@ def argument_problems(
 
     Args:
         prefix: of the keys, such as ``trainer.``.
-        target: the class or function.
+        signature: of the class or function, from ``signature``.
         values: arguments in the config.
         given: names of arguments that do not come from the config; None if they are unknown.
 
     Returns:
         One line for each mistake.
     """
-    return signature_problems(prefix, signature(target), values, given)
-
-
-def signature_problems(
-    prefix: str,
-    signature: Signature,
-    values: dict[str, Any],
-    given: tuple[str, ...] | None = (),
-) -> list[str]:
-    """Does what ``argument_problems`` does, for a signature."""
     known, hints = signature
     open_ended = inspect.Parameter.VAR_KEYWORD in {p.kind for p in known.values()}
     own = [name for name in known if name not in (given or ())]

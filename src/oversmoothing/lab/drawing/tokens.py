@@ -1,6 +1,5 @@
 """Draws token similarity by block, before and after training."""
 
-import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -15,6 +14,7 @@ from matplotlib.lines import Line2D
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.methods import styles_of
 from oversmoothing.lab.drawing.panels import LINES, draw_line, extremes, handles, panels
+from oversmoothing.lab.store.files import read_csv
 
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
 METRICS = {"cosine": "cosine of two patch tokens", "effective_rank": "effective rank"}
@@ -53,10 +53,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         raise InputError(f"{path}: no such file; leave out --draw, which measures it")
-    with path.open(encoding="utf-8", newline="") as file:
-        lines = [*csv.DictReader(file)]
     numbers = {"block": int, "seeds": int, "mean": float, "std": lambda v: float(v) if v else None}
-    return [{k: numbers.get(k, str)(v) for k, v in line.items()} for line in lines]
+    return [{k: numbers.get(k, str)(v) for k, v in line.items()} for line in read_csv(path)]
 
 
 def _by_block(

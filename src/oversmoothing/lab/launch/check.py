@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, install, lack
-from oversmoothing.lab.arguments import argument_problems, build
+from oversmoothing.lab.arguments import build, signature, signature_problems
 from oversmoothing.lab.launch.config import one_line
 from oversmoothing.lab.launch.execute import Start, finished, known_result, missing_seeds
 from oversmoothing.lab.store.environment import device
@@ -79,8 +79,9 @@ def config_problems(config: DictConfig) -> dict[str, list[str]]:
     except (OmegaConfBaseException, RecursionError) as error:
         return {"task": [f"an interpolation ${{…}} cannot be resolved: {one_line(error)}"]}
     top = {key: value for key, value in plain.items() if key not in PARTS}
-    lines = argument_problems("", settings, top)
-    lines = lines or argument_problems("paths.", _paths, plain["paths"]) or _out_of_range(top)
+    lines = signature_problems("", signature(settings), top)
+    lines = lines or signature_problems("paths.", signature(_paths), plain["paths"])
+    lines = lines or _out_of_range(top)
     lines += [line for part in PARTS for line in _part_problems(part, plain.get(part))]
     missing = OmegaConf.missing_keys(config)
     lines = [line for line in lines if line.partition(":")[0] not in missing]
@@ -147,7 +148,7 @@ def _node_problems(key: str, node: dict[str, Any], given: tuple[str, ...] | None
     except InputError as error:
         return error.lines
     values = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
-    lines = argument_problems(f"{key}.", target, values, given)
+    lines = signature_problems(f"{key}.", signature(target), values, given)
     for name, child in values.items():
         if isinstance(child, dict) and "_target_" in child:
             lines += _node_problems(f"{key}.{name}", child, ())

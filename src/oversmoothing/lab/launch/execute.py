@@ -166,9 +166,9 @@ def _chance(start: Start, seeds: Iterable[int]) -> dict[str, dict[str, float]]:
     return {seed: level for seed, level in levels.items() if level}
 
 
-def execute(config: DictConfig, wait: bool = False, start: Start | None = None) -> dict[str, Any]:
+def execute(config: DictConfig) -> dict[str, Any]:
     """Runs a config like ``obtain``, and returns only the result."""
-    return obtain(config, wait, start)[0]
+    return obtain(config)[0]
 
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:

@@ -109,7 +109,8 @@ def load(
     seed = min(found) if seed is None else seed
     require_seed(folder, found, seed)
     state = read_weights(found[seed])
-    config.backbone.update(weights="none", sha256=None)  # the run's weights are loaded below
+    own = {"weights": "none", "sha256": None}.items()  # the run's weights are loaded below
+    config.backbone.update({key: value for key, value in own if key in config.backbone})
     label_names = _label_names(folder, config)
     with warnings.catch_warnings():  # the position embedding is not random but the run's
         warnings.filterwarnings("ignore", "backbone.weights=none")

@@ -12,7 +12,7 @@ from oversmoothing.lab.store.files import results
 RESULTS = results()
 
 
-def figure_parser(doc: str, pdf: bool = True, folder: bool = False) -> ArgumentParser:
+def figure_parser(doc: str, pdf: bool = True) -> ArgumentParser:
     """Returns a parser whose help is the first line of a module's docstring.
 
     Its ``target`` is the folder that the results are written to.
@@ -20,11 +20,10 @@ def figure_parser(doc: str, pdf: bool = True, folder: bool = False) -> ArgumentP
     Args:
         doc: ``__doc__`` of the module, with its command.
         pdf: whether to add ``--pdf``.
-        folder: whether to add ``--folder``, another folder of results.
     """
     command = re.search(r"oversmoothing figure \w+", doc)[0]
     parser = ArgumentParser(prog=command, description=doc.split("\n")[0])
-    add_publish(parser, "--folder" if folder else "")
+    add_publish(parser)
     if pdf:
         parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     return parser

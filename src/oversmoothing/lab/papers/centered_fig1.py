@@ -7,8 +7,6 @@ It runs the missing panels, draws all panels, and checks the paper's claim in ea
 for every γ > −1 and for no γ ≤ −1.
 """
 
-import csv
-import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +47,6 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__doc__)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     parser.add_argument("--folder", type=Path, help="where the figure of another grid goes")
-    parser.add_argument("--draw", action="store_true", help="draw its files again, run nothing")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)
     chosen = configs([EXPERIMENT, *overrides])
@@ -59,10 +56,6 @@ def main(argv: list[str]) -> int:
             "name a --folder for it"
         )
     folder = options.folder or options.target / "fig1"
-    if options.draw:
-        panels = read_figure(options.folder or RESULTS / "fig1")
-        print(*draw_maps(panels, folder, options.pdf), sep="\n")
-        return 0
     with writing(folder, "--folder"):  # before the runs
         folder.mkdir(parents=True, exist_ok=True)
     failed = run_all(chosen, options.jobs)
@@ -142,59 +135,24 @@ def draw_figures(panels: Sequence[Panel], folder: Path, pdf: bool = False) -> li
 
     Args:
         panels: of each network and seed; a panel that is missing is left blank.
-        folder: for the pictures of ``draw_maps``, and ``fig1_<quantity>.csv.gz``.
+        folder: for the pictures, ``fig1_<quantity>`` or, of one kind of weights, both in ``fig1``,
+            and for ``fig1_<quantity>.csv.gz``.
 
     Raises:
         InputError: there are no panels, or panels have different grids of γ.
     """
     if not panels:
         raise InputError("figure 1: no finished run; run `python train.py experiment=rank_fig1`")
-    files = draw_maps(panels, folder, pdf)
+    one = len({panel.place[1] for panel in panels}) == 1
+    groups = {"fig1": [*QUANTITIES]} if one else {f"fig1_{name}": [name] for name in QUANTITIES}
+    files = [
+        path
+        for name, quantities in groups.items()
+        for path in save(heat_maps(panels, quantities), folder / name, pdf)
+    ]
     for quantity, write in (("rank", write_ranks), ("effective_rank", write_effective_ranks)):
         files.append(write(panels, folder / f"fig1_{quantity}.csv.gz"))
     return files
-
-
-def draw_maps(panels: Sequence[Panel], folder: Path, pdf: bool = False) -> list[Path]:
-    """Draws ``fig1_rank`` and ``fig1_effective_rank``; of one kind of weights, both in ``fig1``."""
-    groups = (
-        [[*QUANTITIES]] if len({p.place[1] for p in panels}) == 1 else [[q] for q in QUANTITIES]
-    )
-    names = ["fig1"] if len(groups) == 1 else [f"fig1_{quantity}" for quantity in QUANTITIES]
-    return [
-        path
-        for name, quantities in zip(names, groups)
-        for path in save(heat_maps(panels, quantities), folder / name, pdf)
-    ]
-
-
-def read_figure(folder: Path) -> list[Panel]:
-    """Reads the files of ``draw_figures``: panels with about 200 of the depths.
-
-    Raises:
-        InputError: a file is missing.
-    """
-    ranks, effective = (_lines(folder / f"fig1_{quantity}.csv.gz") for quantity in QUANTITIES)
-    panels = []
-    for place in dict.fromkeys(tuple(line[:3]) for line in effective):
-        rows = [line for line in effective if tuple(line[:3]) == place]
-        own = [line for line in ranks if tuple(line[:3]) == place]
-        gammas = [*dict.fromkeys(line[3] for line in own)]
-        depth = np.array([int(row[3]) for row in rows])
-        rank = np.empty((len(gammas), len(depth)))
-        for line in own:  # valid from its depth on, until the next line of the same γ
-            rank[gammas.index(line[3]), depth >= int(line[4])] = int(line[5])
-        values = np.array([row[4:] for row in rows], dtype=float).T
-        gamma = np.array(gammas, dtype=float)
-        panels.append(Panel(place[0], place[1], int(place[2]), gamma, depth, rank, values))
-    return sorted(panels, key=lambda panel: (panel.place, panel.seed))
-
-
-def _lines(path: Path) -> list[list[str]]:
-    if not path.exists():
-        raise InputError(f"{path}: no such file; run the figure without --draw")
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        return [*csv.reader(file)][1:]
 
 
 def _sampled(deepest: int) -> np.ndarray:

@@ -4,7 +4,6 @@ A cell is a method on a graph, in a network of one depth. Validation accuracy ov
 chooses one of its candidates, which is run with all seeds.
 """
 
-import csv
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.papers import RESULTS
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.report.verdict import Measured
+from oversmoothing.lab.store.files import read_csv
 from oversmoothing.lab.store.identity import run_id
 
 BASELINE = "none"
@@ -115,9 +115,7 @@ def read(path: Path) -> list[Record]:
         return []
     kinds = Record.__annotations__
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [*csv.DictReader(file)]
-        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
+        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in read_csv(path)]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 

@@ -71,8 +71,7 @@ PROPOSED = {"EMANet's README": "em", "HEMNet, Table 3": "hem"}
 
 def main(argv: list[str]) -> int:
     """Writes ``cost.json`` and ``tables/cost.md``."""
-    parser = figure_parser(__doc__, pdf=False, folder=True)
-    folder = parser.parse_args(argv).target
+    folder = figure_parser(__doc__, pdf=False).parse_args(argv).target
     measured = {(dim, name): _costs(dim, name) for dim in DIMS for name in AGGREGATORS}
     narrow = {dim: _costs(dim, "none", HEADS[1])["head"] for dim in DIMS}
     fits = [fit for source in PUBLISHED for fit in _fits(source, measured, narrow)]

@@ -35,7 +35,7 @@ TOLERANCE = 1e-11  # relative to the ELBO: rounding in float64
 
 def main(argv: list[str]) -> int:
     """Writes ``elbo.json`` and ``tables/elbo.md``."""
-    parser = figure_parser(__doc__, pdf=False, folder=True)
+    parser = figure_parser(__doc__, pdf=False)
     parser.add_argument("--runs", type=whole(), default=20, help="draws of tokens and bases")
     parser.add_argument("--iterations", type=whole(2), default=20, help="of EM")
     options = parser.parse_args(argv)

@@ -1,7 +1,7 @@
 """HEMNet's Figure 3: ELBO and gradients to X through unrolled EM, by step size η.
 
     oversmoothing figure hem_fig3
-    oversmoothing figure hem_fig3 --folder outputs/distance -- aggregator.kernel=distance
+    oversmoothing figure hem_fig3 -- aggregator.kernel=distance
     oversmoothing figure hem_fig3 --run outputs/segmentation-voc_subset-em-…
 
 Without --run, a network is trained for --steps steps with each η, always from the same start and on
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__doc__, folder=True)
+    parser = figure_parser(__doc__)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset")
     parser.add_argument("--seed", type=SEED, default=0)

@@ -6,7 +6,6 @@ oversmoothing figure hero
 on Cora, from results/. ``verdicts``: the published numbers of each paper by their verdict.
 """
 
-import csv
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from oversmoothing.lab.drawing.panels import LINES, depth_axis, draw_line
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.report.verdict import Verdict
+from oversmoothing.lab.store.files import read_csv
 
 LAYERS, TOKENS, CHANNELS, SEEDS = 24, 50, 64, range(5)
 ENCODERS = {"post-LN (default)": False, "pre-LN (norm_first)": True}
@@ -76,8 +76,7 @@ def encoder_rows() -> list[Row]:
 
 def graph_rows() -> list[dict[str, str]]:
     """Reads the study of methods by depth: the methods that the figure shows, on one graph."""
-    with (RESULTS / "tables/cures.csv").open(encoding="utf-8", newline="") as file:
-        lines = [*csv.DictReader(file)]
+    lines = read_csv(RESULTS / "tables/cures.csv")
     own = [r for r in lines if (r["graph"], r["network"]) == (GRAPH, "GCN")]
     depths = {r["layers"] for r in own if r["method"] == METHODS[-1]}
     return [r for r in own if r["method"] in METHODS and r["layers"] in depths]
@@ -157,8 +156,8 @@ def verdicts(results: Path) -> dict[str, Counter[str]]:
     lines: dict[str, list[str]] = {}
     for cell in load(results / "expected"):
         if cell.table not in lines:
-            with (results / f"tables/{cell.table}.csv").open(encoding="utf-8") as file:
-                lines[cell.table] = [line["verdict"] for line in csv.DictReader(file)][::-1]
+            every = read_csv(results / f"tables/{cell.table}.csv")
+            lines[cell.table] = [line["verdict"] for line in every][::-1]
         verdict = lines[cell.table].pop()  # a line for each cell, in the same order
         if cell.value is not None and not cell.reading and not cell.control:
             found.setdefault(cell.about.source.partition(",")[0], Counter())[verdict] += 1

@@ -7,7 +7,6 @@ benchmarks/bench.py). On a GPU those rows are taken as well; until they are meas
 case ``graphs`` stand for them.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from oversmoothing.lab.drawing.methods import method_of, shown, styles_of
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report import markdown
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 
 NETWORKS = {  # title -> theme, case, beginning of the work in its rows
     "GCN of 8 layers on Cora": ("graphs", "cures", "GCN, Cora, L = 8: "),
@@ -62,8 +61,8 @@ def main(argv: list[str]) -> int:
 
 def costs(theme: str, case: str, start: str) -> list[Cost]:
     """Returns what the methods of a case cost, the cheapest first."""
-    with (RESULTS / f"bench/{theme}.csv").open(encoding="utf-8", newline="") as file:
-        lines = [line for line in csv.DictReader(file) if not line["measure"].startswith("peak")]
+    every = read_csv(RESULTS / f"bench/{theme}.csv")
+    lines = [line for line in every if not line["measure"].startswith("peak")]
     own = [line for line in lines if line["case"] == case and line["work"].startswith(start)]
     on_gpu = {_method(line): _extra(line["ratio"]) for line in own if line["place"] == "cuda"}
     found = []

@@ -13,8 +13,8 @@ Four kinds of sources, of which the first two may be several, with ``; `` betwee
 
 - records, one for each number of the quote. ``table5/Cora/centered/L=16`` is mean ± std of a cell
   of ``tables/table5.csv`` by block, key of the row, column and, if any, reading
-  (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method); ``:mean``, ``:std``, ``:published``
-  or ``:difference`` after it takes one of them. ``table5/Cora/*:within`` counts the cells with a
+  (``cures/Cora/GCN/8/GCNII``: graph, network, layers, method); ``:mean``, ``:std`` or
+  ``:published`` after it takes one of them. ``table5/Cora/*:within`` counts the cells with a
   verdict, or ``:measured``, and ``:n`` the seeds of the cell with the fewest.
   ``diagnose/deit.csv:cosine@model=plain&block=12`` is mean ± std of a column over some lines.
 - conditions that must hold for the quoted words. The sides are cells or numbers: ``a > b`` and
@@ -26,7 +26,6 @@ Four kinds of sources, of which the first two may be several, with ``; `` betwee
 - ``by hand``: a number that is not measured here, such as a constant. It is not rewritten.
 """
 
-import csv
 import os
 import re
 import statistics
@@ -39,7 +38,7 @@ from omegaconf import OmegaConf
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.claims import brief, read_claims, short
 from oversmoothing.lab.report.verdict import Measured, Verdict, differ
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 
 FACTS = "docs/facts.yaml"
 BY_HAND = "by hand"
@@ -144,7 +143,8 @@ def value(results: Path, key: str) -> str:
     """Returns the text of a record.
 
     Raises:
-        KeyError, OSError, ValueError: there is no such table, cell, line or claim.
+        KeyError, OSError, ValueError: there is no such table, cell, line or claim, or several cells
+            have one number.
     """
     place, _, part = key.partition(":")
     name, _, cell = place.partition("/")
@@ -154,7 +154,7 @@ def value(results: Path, key: str) -> str:
     if place.endswith(".csv"):
         column, _, wanted = part.partition("@")
         pairs = [word.split("=", 1) for word in wanted.split("&") if word]
-        lines = [line for line in _lines(results / place) if all(line[k] == v for k, v in pairs)]
+        lines = [line for line in read_csv(results / place) if all(line[k] == v for k, v in pairs)]
         values = [float(line[column]) for line in lines]
         return _spread(statistics.mean(values), statistics.stdev(values) if values[1:] else None)
     found = _named(results, name, cell or "*")
@@ -164,7 +164,8 @@ def value(results: Path, key: str) -> str:
         return str(sum(line["mean"] != "" for line in found))
     if part in set(Verdict):
         return str(sum(line["verdict"] == part for line in found))
-    return _shown(found[0], part)
+    [line] = found
+    return _shown(line, part)
 
 
 def _shown(line: Line, part: str) -> str:
@@ -173,7 +174,7 @@ def _shown(line: Line, part: str) -> str:
     if not line["mean"]:
         return "not measured"
     if part:
-        return _number(float(line[part]), "+" if part == "difference" else "")
+        return _number(float(line[part]))
     return _spread(float(line["mean"]), float(line["std"]) if line["std"] else None)
 
 
@@ -182,24 +183,19 @@ def _spread(mean: float, std: float | None) -> str:
     return _number(mean) + (f" ± {std:.{1 if abs(mean) >= 2 else 2}f}" if std is not None else "")
 
 
-def _number(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.{1 if abs(value) >= 2 else 2}f}"
+def _number(value: float) -> str:
+    return f"{value:.{1 if abs(value) >= 2 else 2}f}"
 
 
 def _named(results: Path, table: str, cell: str) -> list[Line]:
     """Returns the lines of a table for a cell; ``*`` in its name stands for any words."""
-    lines = _lines(results / f"tables/{table}.csv")
+    lines = read_csv(results / f"tables/{table}.csv")
     place = next(place for place in PLACES if place[0] in lines[0])
     names = ["/".join(line[part] for part in place).removesuffix("/") for line in lines]
     found = [line for line, name in zip(lines, names) if fnmatchcase(name, cell)]
     if not found:
         raise KeyError(cell)
     return found
-
-
-def _lines(path: Path) -> list[Line]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def holds(results: Path, condition: str) -> bool:

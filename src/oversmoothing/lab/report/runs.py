@@ -5,7 +5,6 @@ Runs of tables come from ``results/*.jsonl``, those of
 the study of methods from ``results/cures.csv``; the tables name their commands.
 """
 
-import csv
 import json
 import math
 import shlex
@@ -16,9 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.lab.report.results import Records, merged_seeds, read_records
+from oversmoothing.lab.report.results import records_beside
 from oversmoothing.lab.report.tables import Cell, load
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 from oversmoothing.lab.store.identity import option, short_name
 from oversmoothing.lab.store.results import look_up
 
@@ -86,19 +85,10 @@ def recorded_runs(results: Path) -> list[Run]:
 def _of_tables(results: Path) -> Iterator[Run]:
     cells: dict[str, list[Line]] = {}
     for path in sorted(results.glob("tables/*.csv")):
-        for line in _lines(path):
+        for line in read_csv(path):
             cells.setdefault(line.get("run", ""), []).append(line)
-    for id, record in _records(results).items():
+    for id, record in records_beside(results / "-.jsonl").items():  # no table comes first
         yield _run(record, cells.get(id, []))
-
-
-def _records(results: Path) -> Records:
-    """Reads all records; a run in several files has the seeds of all of them."""
-    found: dict[str, Any] = {}
-    for path in sorted(results.glob("*.jsonl")):
-        for id, record in read_records(path).items():
-            found[id] = merged_seeds(found.get(id, record), record)
-    return found
 
 
 def _run(record: Mapping[str, Any], cells: Sequence[Line]) -> Run:
@@ -152,7 +142,7 @@ def _of_studies(results: Path) -> Iterator[Run]:
         tables.setdefault(cell.about.of or cell.about.name, {})[place] = cell
     for name, cells in tables.items():
         path = results / f"{name}.csv"
-        yield from _of_study(cells, _lines(path) if path.exists() else [])
+        yield from _of_study(cells, read_csv(path) if path.exists() else [])
 
 
 def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> Iterator[Run]:
@@ -184,11 +174,6 @@ def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> I
             tables=(cell.about.name,),
             experiment=cell.experiment,
         )
-
-
-def _lines(path: Path) -> list[Line]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [*csv.DictReader(file)]
 
 
 def _data_name(config: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from oversmoothing.lab.report.runs import write_runs
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.files import results as results_folder
-from oversmoothing.lab.store.files import writing
 
 HERE = f"From {OUTPUTS}/, not published to results/"
 OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
@@ -65,12 +64,6 @@ def main() -> int:
     if options.runs:
         write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0
-    with writing(page, "--page"):
-        page.parent.mkdir(parents=True, exist_ok=True)
-        existed = page.exists()
-        page.touch()
-        if not existed:
-            page.unlink()
     cells = load(results / "expected")
     names = dict.fromkeys(cell.table for cell in cells)
     judged, tables = {}, []

@@ -1,6 +1,7 @@
 """Files: whole or not at all, damaged ones set aside, checksums, and the package's own folders."""
 
 import contextlib
+import csv
 import glob
 import hashlib
 import os
@@ -112,6 +113,12 @@ def replacing(path: Path) -> Iterator[Path]:
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):  # it is gone
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Returns the lines of a table by the names of its columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def short_sha256(content: bytes) -> str:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
@@ -181,12 +180,6 @@ class Recorder:
 
     def _load(self) -> dict[str, Any] | None:
         found = read_or_set_aside(self.checkpoint, _parse)
-        if found is None and (old := self.folder / CHECKPOINT).exists():
-            warnings.warn(
-                f"{old}: of version 0.1 or earlier, which this one cannot continue; the training "
-                "starts from the beginning, and the file stays",
-                stacklevel=2,
-            )
         self._cut_log(found["logged_bytes"] if found else 0)
         return found["state"] if found else None
 
@@ -196,7 +189,7 @@ class Recorder:
                 os.truncate(self.log_file, size)
 
     @contextlib.contextmanager
-    def restoring(self, optimizer: torch.optim.Optimizer | None = None) -> Iterator[None]:
+    def restoring(self) -> Iterator[None]:
         """Context in which a state is loaded into a network and its optimizer.
 
         Raises:
@@ -204,7 +197,6 @@ class Recorder:
         """
         try:
             yield
-            _require_fitting(optimizer)
         except Exception as error:  # torch may raise any error for a foreign state
             reason = shortened(reason_of(error), 300)
             raise InputError(
@@ -334,13 +326,3 @@ def _parse(path: Path) -> dict[str, Any]:
     if not isinstance(found["logged_bytes"], int) or found["logged_bytes"] < 0:
         raise ValueError("it has no size of the log")
     return found
-
-
-def _require_fitting(optimizer: torch.optim.Optimizer | None) -> None:
-    """Raises ValueError for moments of another shape, with which only the next step would fail."""
-    for parameter, own in optimizer.state.items() if optimizer else ():
-        for name, value in own.items():
-            is_moment = isinstance(value, torch.Tensor) and value.dim()
-            if is_moment and value.shape != parameter.shape:
-                sizes = f"{tuple(value.shape)} for {tuple(parameter.shape)}"
-                raise ValueError(f"the optimizer's {name} is {sizes}")

@@ -322,7 +322,7 @@ class FullBatchLoop:
         if made_on != here:  # the generators of dropout differ
             self.recorder.start_over(f"it was made on {made_on}, not on {here}")
             return
-        with self.recorder.restoring(self.optimizer):
+        with self.recorder.restoring():
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.chosen = int(state["epoch"]), state["chosen"]

@@ -352,7 +352,7 @@ class TrainingLoop:
 
     def _resume(self) -> None:
         state = self.recorder.load_checkpoint()
-        with self.recorder.restoring(self.optimizer):
+        with self.recorder.restoring():
             if state and state["phase"] != self.phase:
                 self.step = 0 if self.phase == "training" else self.trainer.iterations
             elif state:

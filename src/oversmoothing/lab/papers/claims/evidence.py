@@ -1,6 +1,5 @@
 """Reads what is recorded under ``results``: tables, runs, and measurements that are not runs."""
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.verdict import Measured
+from oversmoothing.lab.store.files import read_csv
 
 Place = tuple[str, str, str]  # block, key of the row, column
 
@@ -108,8 +108,7 @@ class Evidence:
         return json.loads(self.path(f"{name}.json").read_text("utf-8"))
 
     def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
-        with self.path(name, command).open(encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        return read_csv(self.path(name, command))
 
     def _lines(self, table: str) -> list[dict[str, str]]:
         if table not in self._tables:

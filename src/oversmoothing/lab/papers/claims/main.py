@@ -25,7 +25,7 @@ from oversmoothing.lab.papers.claims.rules import Verdict
 from oversmoothing.lab.report.claims import full, read_claims
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.numbers import update
-from oversmoothing.lab.store.files import write_text, writing
+from oversmoothing.lab.store.files import write_text
 
 Entry = dict[str, Any]
 ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
@@ -54,8 +54,6 @@ def main(argv: list[str]) -> int:
         entries.append(entry(claim, found))
         if again:
             print(f"{claim.name}: {found['verdict']}; {found['measured']}", flush=True)
-    with writing(options.target):
-        options.target.mkdir(parents=True, exist_ok=True)
     print(*publish(entries, options.target), sep="\n")
     return 0
 
@@ -143,7 +141,7 @@ def counts(entries: Sequence[Entry]) -> str:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__doc__, pdf=False, folder=True)
+    parser = figure_parser(__doc__, pdf=False)
     parser.add_argument("--only", nargs="*", default=[], help="names of claims or papers, with *")
     parser.add_argument(
         "--recorded", action="store_true", help="only claims that recorded results answer"

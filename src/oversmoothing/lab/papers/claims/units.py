@@ -4,7 +4,6 @@ HEMNet (Song, Kim, Shim, AAAI 2021), 3.2 and 4; External Attention (Guo et al., 
 author's note; the cost of ContraNorm, counted; times from the record of the benchmarks.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -215,8 +214,8 @@ def bench(evidence: Evidence, work: str, measure: str) -> float:
     Raises:
         NotRecordedError: there is none.
     """
-    with evidence.path("bench/images.csv", "make bench").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if (row["case"], row["place"]) == ("em", "cpu")]
+    every = evidence.csv("bench/images.csv", "make bench")
+    rows = [row for row in every if (row["case"], row["place"]) == ("em", "cpu")]
     found = [row for row in rows if row["work"].startswith(work) and row["measure"] == measure]
     if not found:
         raise NotRecordedError(f"{work}, {measure}: not measured; `make bench` does it")
