@@ -223,7 +223,8 @@ def test_a_pattern_does_not_match_the_model_itself() -> None:
 
 
 def test_the_name_of_a_paper_leads_to_its_method() -> None:
-    names = {"GCNII": "initial_residual", "JKNet": "jumping", "ResFormer": "value_residual"}
+    names = {"GCNII": "initial_residual", "gcnii": "initial_residual", "JKNet": "jumping",
+             "Jumping Knowledge": "jumping", "ResFormer": "value_residual"}  # fmt: skip
     for name, method in names.items():
         with pytest.raises(InputError, match=f"'{method}'"):
             osm.apply(vit(), name)

@@ -104,7 +104,7 @@ def test_the_setting_of_a_run_has_its_method_chance_level_and_folder() -> None:
     line = "csbm, gcn (residual=1), 8 layers, centered (gamma=-0.5) + layernorm"
     assert setting(config, result, Path("f")) == f"    {line}; chance: test_accuracy 21.00 -> f"
     result["seeds"]["0"]["test_accuracy"] = 21.0
-    assert "no better than chance: test_accuracy 21.00" in setting(config, result, Path("f"))
+    assert "no better than chance (test_accuracy 21.00)" in setting(config, result, Path("f"))
     older = setting(compose_config([]), {"seeds": {"0": {}}}, Path("f"))
     assert older == "    csbm, gcn, 2 layers, no aggregator -> f"
 

@@ -83,21 +83,23 @@ def _name(factory: Factory) -> str:
 def _named(name: str) -> type[Aggregator]:
     every = known()
     if name not in every:
+        plain = re.sub(r"\W+", "_", name.lower())
         # A preset of train.py, such as contranorm_vit, begins with its method.
-        starts = [other for other in every if name.startswith(f"{other}_")]
-        likely = max([*starts, *_described_as(name, every)], key=len, default=name)
+        starts = [other for other in every if plain.startswith(f"{other}_")]
+        likely = max([*starts, *_described_as(plain, every)], key=len, default=name)
         way = f"{meant(likely, every)} (give your method as a class)"
         raise InputError(f"aggregator: no aggregator {name!r}; {way}")
     return every[name]
 
 
 def _described_as(name: str, every: Mapping[str, type[Aggregator]]) -> list[str]:
-    """Returns the aggregators in whose description a name stands, such as GCNII."""
-    if name.islower():
-        return []  # a plain word
-    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
-    titles = {own: (getmodule(kind).__doc__ or "").split("\n")[0] for own, kind in every.items()}
-    return [own for own, kind in every.items() if word.search(f"{titles[own]} {kind.__doc__}")]
+    """Returns the aggregators in whose description a name such as GCNII stands."""
+    found = []
+    for own, kind in every.items():
+        title = (getmodule(kind).__doc__ or "").split("\n")[0]
+        names = re.findall(r"\w*[A-Z]\w*[A-Z]\w*", f"{title} {kind.__doc__}")
+        found += [own] * (name in map(str.lower, names))
+    return found
 
 
 @cache

@@ -119,8 +119,8 @@ def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:
     if kind.reads_values and VALUES not in offered:
         raise InputError(
             f"aggregator {kind.__name__} needs the values of the first layer, which {host} does "
-            "not keep; use it in a vision transformer, or put it into a model of timm or "
-            "transformers with oversmoothing.apply"
+            "not keep; use it in a vision transformer, or put it into a transformer of timm, "
+            "transformers or torch with oversmoothing.apply"
         )
     hidden = (kind.reads_tokens or kind.reads_maps) and SHOWN not in offered
     if kind.site not in offered or hidden:

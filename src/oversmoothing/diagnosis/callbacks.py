@@ -21,7 +21,7 @@ def layer_metrics(model: nn.Module, *inputs: Any, **options: Any) -> dict[str, f
     """Returns the results of ``diagnose`` as numbers to log, such as ``wandb.log(numbers)``.
 
     Args:
-        model, *inputs, **options: see :func:`diagnose`.
+        model, inputs, options: see :func:`diagnose`.
 
     Returns:
         ``oversmoothing/<metric>/<layer>`` -> number. Layers without a value are left out.

@@ -11,6 +11,7 @@ from matplotlib import colormaps
 METHODS = {
     "none": ("#000000", "o", r"none|no method|vanilla|plain|^without|γ = 0(?![.\d])|^trained$"),
     "tuned": ("#117733", "d", r"^tuned"),
+    "GraphCON": ("#44AA99", "p", r"GraphCON"),
     "GPRGNN": ("#882255", "*", r"GPRGNN"),
     "centered": ("#0072B2", "v", r"centered|γ = "),
     "GCNII": ("#D55E00", "X", r"GCNII|initial"),

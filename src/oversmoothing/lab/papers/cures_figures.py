@@ -17,8 +17,8 @@ from oversmoothing.lab.papers.cures_cells import BASELINE, Found, Place, Study
 from oversmoothing.lab.papers.cures_page import Compared, Comparison, gains, points
 from oversmoothing.lab.report.verdict import Measured
 
-LINES_OF = ("none", "tuned", "LayerNorm", "centered+LayerNorm", "residual", "JKNet", "GCNII",
-            "GPRGNN")  # fmt: skip
+LINES_OF = ("none", "tuned", "LayerNorm", "PairNorm", "centered+LayerNorm", "residual", "JKNet",
+            "GCNII", "GPRGNN", "GraphCON")  # fmt: skip
 GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
@@ -45,14 +45,11 @@ def draw_depths(whole: Study, found: Found) -> Figure:
         axis.set_xlabel("layers")
     for axis in axes[len(graphs) :]:
         axis.set_axis_off()
-    figure.supylabel("test accuracy, %" + ", or ROC AUC" * _has_auc(whole), fontsize=8)
-    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
+    auc = any("roc_auc" in (whole[p].metric or "") for p in places if p.graph in graphs)
+    figure.supylabel("test accuracy, %" + ", or ROC AUC" * auc, fontsize=8)
+    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=5,
                   frameon=False, fontsize=8)  # fmt: skip
     return figure
-
-
-def _has_auc(whole: Study) -> bool:
-    return any("roc_auc" in (cell.metric or "") for cell in whole.values())
 
 
 def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
@@ -60,7 +57,7 @@ def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
     styles = styles_of(LINES_OF)
     plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
     if plain:
-        axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=0.8)
+        axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=1, zorder=5)
     for method in sorted({place.method for place in found}, key=lambda name: name in styles):
         own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
         style = styles.get(method, {"color": "0.8"})
@@ -102,7 +99,7 @@ def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]
             colour = colormaps[GAIN](0.5 + mean / (2 * STRONGEST))
             axis.add_patch(Rectangle(corner, 1, 1, color=colour, lw=0))
             text = points(mean) + "*" * (len(cells) < most[depth])
-            dark = np.dot(colour[:3], LUMA) < 0.5
+            dark = np.dot(colour[:3], LUMA) < 0.6
             axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
     axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
     axis.tick_params(bottom=False, left=False)
@@ -120,4 +117,6 @@ def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]
     depths = [*next(iter(by_method.values()))]
     if not last:
         return "gain over no method, in points"
-    return extremes(f"Points gained, {depths[-1]} layers, {group}", last, 1)
+    number = max(len([*of.values()][-1]) for of in by_method.values())
+    graphs = f"{number} {group} graph{'s' * (number > 1)}"
+    return extremes(f"Points gained, {depths[-1]} layers, {graphs}", last, 1)

@@ -113,8 +113,9 @@ def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
     for metric in sorted(levels):
         level = statistics.fmean(own[metric] for own in by_seed.values())
         reached = statistics.fmean(result["seeds"][seed][metric] for seed in by_seed)
-        verdict = "no better than chance" if reached < level * NEAR else "chance"
-        words.append(f"{verdict}: {metric} {level:.2f}")
+        near = reached < level * NEAR
+        chance = f"{metric} {level:.2f}"
+        words.append(f"no better than chance ({chance})" if near else f"chance: {chance}")
     return f"    {'; '.join(words)} -> {folder}"
 
 
