@@ -48,7 +48,7 @@ def draw_depths(whole: Study, found: Found) -> Figure:
     auc = any("roc_auc" in (whole[p].metric or "") for p in places if p.graph in graphs)
     figure.supylabel("test accuracy, %" + ", or ROC AUC" * auc, fontsize=8)
     figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=5,
-                  frameon=False, fontsize=8)  # fmt: skip
+                  frameon=False, fontsize=7.5, handlelength=1.3, columnspacing=0.8)  # fmt: skip
     return figure
 
 
