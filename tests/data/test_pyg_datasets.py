@@ -66,6 +66,13 @@ def test_own_masks_are_one_split_or_all(read, roman):
         read(**ROMAN, split=3)
 
 
+def test_other_raw_files_are_not_read_from_the_same_processed_ones(read, roman, tmp_path):
+    first, other = read(**ROMAN), tmp_path / "other"
+    (other / RAW).parent.mkdir(parents=True)
+    np.savez(other / RAW, **roman | {"node_features": 2 * roman["node_features"]})
+    assert torch.equal(read(**ROMAN, root=str(other)).x, 2 * first.x)
+
+
 def test_cora_is_the_same_as_by_its_own_name(read, data_root, tmp_path):
     own = planetoid.load("cora", "public", 0, True, str(data_root), str(tmp_path / "own"))
     name = {"name": "Cora"}

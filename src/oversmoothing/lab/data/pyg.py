@@ -71,7 +71,7 @@ def load(
     """
     kind = _find(dataset)
     _check_options(kind, options or {})
-    key = json.dumps([dataset, options or {}, seed], sort_keys=True)
+    key = json.dumps([dataset, options or {}, seed, str(Path(root).resolve())], sort_keys=True)
     folder = f"{dataset}-{short_sha256(key.encode())}"
     found = read(
         kind, options or {}, Path(root) / "graphs" / dataset, Path(cache) / "graphs" / folder, seed
