@@ -8,7 +8,8 @@ from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import other_runs, same_runs
-from oversmoothing.lab.launch.config import compose_config, flat
+from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.launch.keys import flat
 from oversmoothing.lab.launch.script import as_override
 from oversmoothing.lab.store.identity import run_id
 

@@ -2,10 +2,12 @@
 
 import csv
 from pathlib import Path
+from string import ascii_letters
 
 from made_up import cell, entries
 from matplotlib.lines import Line2D
 
+from oversmoothing.lab.drawing.methods import METHODS
 from oversmoothing.lab.report.depth_figure import _figure, by_depth, depth_of, draw
 from oversmoothing.lab.report.verdict import judge
 
@@ -43,8 +45,9 @@ def test_a_line_has_one_point_a_depth_or_there_is_no_figure() -> None:
     assert by_depth(entries())
     assert fits([4, 8], ["lr=1", "lr=2"]) and not fits([4, 8, 4], ["lr=1", "lr=1", "lr=2"])
     assert not fits([4], ["lr=1"]), "one depth"
-    assert fits([4, 8], ["a", "b"], "123456789ab"), "as many as colours"
-    assert not fits([4, 8], ["a", "b"], "123456789abc")
+    rows = ascii_letters[: len(METHODS)]
+    assert fits([4, 8], ["a", "b"], rows), "as many as colours"
+    assert not fits([4, 8], ["a", "b"], f"{rows}9")
     assert not by_depth(judge([(cell(None, overrides=()), None)]))
 
 
