@@ -123,6 +123,16 @@ def test_the_recipe_of_a_part_names_the_part() -> None:
 
 
 @pytest.mark.parametrize(
+    "wrong", [{}, [{}], [1], "pairnorm", [{"methods": ["pairnorm"]}], [{"methods": [], "depth": 1}]]
+)
+def test_a_recipe_of_another_form_is_refused(wrong: object) -> None:
+    model = bert()
+    with pytest.raises(InputError, match="^recipe: "):
+        osm.restore(model, wrong)
+    assert not osm.recipe(model)
+
+
+@pytest.mark.parametrize(
     "method", [lambda: osm.PairNorm(), partial(osm.PairNorm, scale=torch.ones(1))]
 )
 def test_what_json_cannot_say_is_named_when_it_is_asked_for(method) -> None:

@@ -15,7 +15,7 @@ from oversmoothing.adapters.attention import share_first_values
 from oversmoothing.adapters.blocks import Asked, choose
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
 from oversmoothing.adapters.names import factories, known, matching, place_after
-from oversmoothing.adapters.recipe import Recipe, forget, load_saved, lost, note, noted
+from oversmoothing.adapters.recipe import Recipe, checked, forget, load_saved, lost, note, noted
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError, closest, meant
@@ -141,8 +141,8 @@ def restore(
         The model.
 
     Raises:
-        InputError: there is no recipe, it names a method that is not known, or what ``apply``
-            raises. A recipe never imports code.
+        InputError: there is no recipe, it has another form, it names a method that is not known, or
+            what ``apply`` raises. A recipe never imports code.
     """
     calls = noted(model) if recipe is None else recipe
     if calls is None:
@@ -151,7 +151,7 @@ def restore(
             "oversmoothing.recipe(model), taken before the model was saved"
         )
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
-    for call in calls:
+    for call in checked(calls):
         options = dict(call)
         try:
             part = model.get_submodule(options.pop("module", ""))

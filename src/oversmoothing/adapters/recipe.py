@@ -21,6 +21,7 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError, described
 
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
+KEYS = {"module", "methods", "blocks", "where", "layout", "causal"}  # of a call
 Recipe = list[dict[str, Any]]
 
 
@@ -46,6 +47,19 @@ def recipe(model: nn.Module) -> Recipe:
                 raise InputError(f"recipe: {call['unclear']}")
             found.append({"module": name, **call} if name else dict(call))
     return found
+
+
+def checked(calls: Recipe) -> Recipe:
+    """Returns a recipe, for example from a file. Raises InputError if it has another form."""
+    of_calls = isinstance(calls, list | tuple) and all(
+        isinstance(call, Mapping) and "methods" in call and call.keys() <= KEYS for call in calls
+    )
+    methods = [method for call in calls for method in call["methods"]] if of_calls else [None]
+    if not all(isinstance(method, Mapping) and "name" in method for method in methods):
+        raise InputError(
+            "recipe: it has another form; give the list that oversmoothing.recipe(model) returned"
+        )
+    return calls
 
 
 def note(model: nn.Module, methods: Sequence[Factory], options: dict[str, Any]) -> None:
