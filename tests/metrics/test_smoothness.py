@@ -176,6 +176,11 @@ def test_edges_and_tokens_of_a_wrong_shape_are_refused() -> None:
         for measure in (graphs.dirichlet_energy, graphs.mad):
             with pytest.raises(InputError, match="^edges: "):
                 measure(draw(5, 4), edges)
+    for weight in (torch.ones(5), torch.ones(6, 1)):
+        with pytest.raises(InputError, match="^weight: "):
+            graphs.rayleigh_quotient(draw(4, 3), PATH, weight)
+    with pytest.raises(InputError, match="^labels: "):
+        graphs.group_distance_ratio(draw(4, 3), torch.zeros(3))
     for of_tokens in (smoothness.cosine, smoothness.effective_rank, smoothness.mean_share):
         for shape in ((4,), (0, 4), (2, 5, 0)):
             with pytest.raises(InputError, match="^x: "):

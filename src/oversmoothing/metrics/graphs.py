@@ -3,7 +3,7 @@
 They take nodes x (..., N, C), compute in float64, and return float64 (...). Edges (2, E) list both
 directions of every edge; self-loops are not counted. A matrix with a non-finite entry gives NaN.
 
-Edges that are not pairs of their nodes raise InputError.
+Edges that are not pairs of their nodes, and weights or labels of another number, raise InputError.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.checks import check_edges
+from oversmoothing.errors import InputError
 from oversmoothing.metrics.smoothness import AT_ONCE, Of, Tokens, at_once, double, nonzero
 
 
@@ -110,13 +111,15 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class or none.
     """
     t = Tokens.of(x)
+    if labels.shape != (N := t.x.shape[-2:-1]):
+        raise InputError(f"labels: expected one a node {(*N,)}, got {(*labels.shape,)}")
     x, labels = t.whole(), labels.to(t.scale.device)
     if not (labels >= 0).any():
         return torch.full_like(t.scale, torch.nan)
     _, classes = labels[labels >= 0].unique(return_inverse=True)
     x, of = x[..., labels >= 0, :], torch.nn.functional.one_hot(classes).to(x)  # (N, K)
-    N, K = of.shape
-    total, few = x.new_zeros(()), max(1, AT_ONCE // max(1, N))
+    number, K = of.shape
+    total, few = x.new_zeros(()), max(1, AT_ONCE // max(1, number))
     for some, own in zip(x.split(few, dim=-2), of.split(few)):
         exact = "donot_use_mm_for_euclid_dist"  # nodes that are alike have small distances
         total = total + own.mT @ (torch.cdist(some, x, compute_mode=exact) @ of)
@@ -163,6 +166,8 @@ def _pieces(
     edges = edges.to(x.device)
     check_edges(edges, x.shape[-2])
     weight = torch.ones(edges.shape[1]) if weight is None else weight
+    if weight.shape != (E := edges.shape[1:]):
+        raise InputError(f"weight: expected one number an edge {(*E,)}, got {(*weight.shape,)}")
     other = edges[0] != edges[1]
     few = max(1, at_once(x) // 4)  # several copies of both ends are formed
     weights = weight.to(x.device)[other].split(few)

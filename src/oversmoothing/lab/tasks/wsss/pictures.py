@@ -85,6 +85,12 @@ class Viewer:
         """
         training = self.network.training
         self.network.eval()
+        try:
+            return self._look(name, image, label, truth)
+        finally:
+            self.network.train(training)
+
+    def _look(self, name: str, image: Tensor, label: Tensor | None, truth: Tensor | None) -> Look:
         x = to_float(image.to(next(self.network.parameters()).device))[None]
         square = resized(x, (self.evaluation.size, self.evaluation.size))
         label = self._found(square) if label is None else label[None].to(x)
@@ -92,7 +98,7 @@ class Viewer:
         cams, _ = self.labeller.cams(square, present)
         refined = self.labeller.pseudo(cams, present, square)
         size, M = x.shape[-2:], int(present.valid.sum())
-        found = Look(
+        return Look(
             name=name,
             image=to_array(image),
             labels=tuple((present.index[0, :M] + 1).tolist()),
@@ -101,8 +107,6 @@ class Viewer:
             mask=self._mask(image, label) if self.method.segments else None,
             truth=None if truth is None else truth.cpu().numpy(),
         )
-        self.network.train(training)
-        return found
 
     def _found(self, square: Tensor) -> Tensor:
         """Returns classes of probability ≥ ½, or else the most probable one. Shapes: -> (1, K)."""
