@@ -131,7 +131,7 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
         draw_line(axis, depths, means, stds, **style, markersize=4.5, linewidth=1.4,
                   elinewidth=0.9, capsize=2, label=label)  # fmt: skip
     axis.axhline(LARGEST, color="#666666", linestyle=":", linewidth=1)
-    axis.annotate("largest class", (depths[-1], LARGEST), (0, -10), fontsize=8, ha="right",
+    axis.annotate("largest class", (depths[0], LARGEST), (0, 3), fontsize=8,
                   textcoords="offset points", color="#666666")  # fmt: skip
     best = max(last, key=last.__getitem__)
     axis.set_title(
