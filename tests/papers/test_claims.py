@@ -25,6 +25,7 @@ from made_up_results import (
 )
 from scipy.stats import norm
 
+from oversmoothing.errors import Problems
 from oversmoothing.lab.papers.claims import contranorm, engine, graphs, theory
 from oversmoothing.lab.papers.claims.engine import OTHERS, OWN
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
@@ -74,16 +75,24 @@ def test_small_experiments_give_their_recorded_verdicts(name: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({}, "expected one of"),
-        ({"read": "graphs.best", "not_run": "no data"}, "expected one of"),
+        ({}, "one: "),  # no rule
+        ({"read": "graphs.best", "not_run": "no data"}, "one: "),  # two
         ({"read": "graphs.best", "options": {"tabel": "table5"}}, "graphs.best"),
         ({"compute": "theory.nothing"}, "theory.nothing"),
+        ({"not_run": "no data", "plaec": "3.1"}, "one.plaec: "),
+        ({"rows": {"table": "table5", "row": "centered"}}, "one.rows.text: "),
+        ({"compare": {"table": "a", "text": "", "pairs": {}, "within": "x"}}, "compare.within: "),
     ],
 )
-def test_a_claim_has_one_rule_that_exists(keys: dict, named: str) -> None:
-    told = {"paper": "HEMNet", "name": "one", "place": "1", "statement": "", "experiment": ""}
-    with pytest.raises(ValueError, match=named):
-        engine.Claim(**told, **keys)
+def test_a_wrong_entry_is_named_with_its_key(keys: dict, named: str, tmp_path: Path) -> None:
+    told = {"place": "1", "statement": "It is so.", "experiment": "One."}
+    path = tmp_path / "claims.yaml"
+    path.write_text(json.dumps({"HEMNet": {"one": told | keys, "two": {}}}), "utf-8")
+    with pytest.raises(Problems) as error:
+        engine.load(path)
+    lines = error.value.lines
+    assert named in lines[0] and "claims.yaml: one" in lines[0]
+    assert any("two.statement" in each for each in lines)  # all together
 
 
 CASES: list[tuple[str, Callable[[Path, bool], None]]] = [

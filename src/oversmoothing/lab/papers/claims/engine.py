@@ -7,14 +7,16 @@ runs a small experiment. ``not_run`` says why there is neither.
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from yaml import YAMLError
 
+from oversmoothing.errors import InputError, Problems, reason_of
 from oversmoothing.lab.papers.claims.evidence import Cells, Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.rules import (
     UNCLEAR,
@@ -206,10 +208,29 @@ class Claim(Strict):
 
 
 def load(path: Path) -> list[Claim]:
-    """Reads the claims, in the order of the file."""
-    papers = OmegaConf.to_container(OmegaConf.load(path))
-    return [
-        Claim(paper=paper, name=name, **entry)
-        for paper, entries in papers.items()
-        for name, entry in entries.items()
-    ]
+    """Reads the claims, in the order of the file.
+
+    Raises:
+        InputError: the file is missing or not valid YAML (duplicate keys included).
+        Problems: wrong entries, a line for each mistake.
+    """
+    try:
+        papers = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, YAMLError) as error:
+        raise InputError(f"{path}: cannot be read: {reason_of(error)}") from error
+    claims, wrong = [], []
+    for paper, entries in papers.items():
+        for name, entry in entries.items():
+            try:
+                claims.append(Claim(paper=paper, name=name, **entry))
+            except ValidationError as error:
+                wrong += _lines(f"{path}: {name}", error)
+    if wrong:
+        raise Problems(wrong)
+    return claims
+
+
+def _lines(where: str, error: ValidationError) -> Iterator[str]:
+    for each in error.errors():
+        key = ".".join(map(str, each["loc"]))
+        yield f"{where}{'.' * bool(key)}{key}: {each['msg']}"
