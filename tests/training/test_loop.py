@@ -107,6 +107,21 @@ def test_a_loss_that_is_not_finite_names_its_images(tmp_path: Path) -> None:
     assert run.load_checkpoint()["step"] == 3, "what was computed is kept"
 
 
+def test_the_last_step_may_not_leave_weights_that_are_not_finite(tmp_path: Path) -> None:
+    """Its loss is computed before it, so no loss shows them."""
+
+    class Root(Squares):  # an infinite gradient at a loss of 0
+        def losses(self, model: nn.Module, part: dict[str, Any], step: int) -> dict[str, Tensor]:
+            zero = model(part["image"]).sum() * 0
+            found = super().losses(model, part, step)
+            return found | {"root": zero.sqrt()} if step == 11 else found
+
+    run = Recorder(tmp_path, [0], checkpoint_seconds=0)
+    with pytest.raises(InputError, match="iteration 12"):
+        loop(run, Root()).fit()
+    assert run.load_checkpoint()["step"] == 11
+
+
 def test_a_gpu_is_asked_before_it_logs_and_still_names_the_step(tmp_path: Path) -> None:
     class Late(TrainingLoop):
         def _note(self, found: list[dict[str, Tensor]], batch: dict) -> None:

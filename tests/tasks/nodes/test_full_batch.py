@@ -15,6 +15,7 @@ from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.gcn import GCN, GCNII
 from oversmoothing.lab.data.csbm import generate
+from oversmoothing.lab.data.graph import check_graph
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchAdam, FullBatchLoop
 
@@ -95,6 +96,25 @@ def test_patience_stops_and_does_not_depend_on_other_seeds(graph, tmp_path) -> N
     assert both.epoch == max(loop.epoch for loop in alone)
     assert [loop.epoch - loop.chosen[0]["epoch"] for loop in alone] == [10, 10]
     assert [c["epoch"] for c in both.chosen] == [loop.chosen[0]["epoch"] for loop in alone]
+    alone[0].recorder.diagnose_every = 1000
+    alone[0].epoch, alone[0].chosen = 1, []
+    alone[0].fit()
+    [last] = [line for line in log_text(tmp_path / "alone0").splitlines() if "cosine" in line]
+    assert json.loads(last)["epoch"] == alone[0].epoch < 400, "layers are measured at the end"
+
+
+def test_weights_that_are_not_finite_are_no_result(graph, tmp_path) -> None:
+    with pytest.raises(InputError, match="epoch 1;"):
+        chosen(graph, tmp_path, [0], epochs=1, eval_every=1, lr=1e39)
+
+
+def test_roc_auc_needs_both_classes_in_every_mask() -> None:
+    two = generate(**SMALL | {"num_classes": 2})
+    check_graph(replace(two, metric="roc_auc"))
+    only = replace(two, val=two.val & (two.y == 1))
+    check_graph(only)
+    with pytest.raises(InputError, match="val"):
+        check_graph(replace(only, metric="roc_auc"))
 
 
 def test_linear_layers_have_a_weight_decay_of_their_own(graph) -> None:

@@ -94,8 +94,8 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
     Raises:
         InputError: there are fewer than 2 nodes, a tensor has another type or shape, a label or an
             edge is out of range, a node in a mask has no label, a class has no training node, there
-            is no validation or test node, two masks have a node in common, or features are not
-            finite.
+            is no validation or test node, two masks have a node in common, a mask has only one
+            class and the metric is ROC AUC, or features are not finite.
     """
     name, N = graph.name, graph.num_nodes
     if N < 2:
@@ -105,6 +105,8 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         _check_mask(graph, part)
     for one, other in combinations(PARTS, 2):
         _check_disjoint(graph, one, other)
+    if graph.metric == "roc_auc":
+        _check_both_classes(graph)
     for train in graph.train.view(-1, N):
         per_class = torch.bincount(graph.y[train], minlength=graph.num_classes)
         if (per_class == 0).any():
@@ -170,6 +172,16 @@ def _check_mask(graph: Graph, part: str) -> None:
             f"data {name}: {unlabelled} {part} nodes have no label; draw other nodes with "
             "data.split_sizes=[0.6,0.2,0.2] or fix the raw data"
         )
+
+
+def _check_both_classes(graph: Graph) -> None:
+    """Refuses masks whose ROC AUC is not defined."""
+    for part, mask in ((part, getattr(graph, part).view(-1, graph.num_nodes)) for part in PARTS):
+        if graph.num_classes != 2 or any(len(graph.y[own].unique()) < 2 for own in mask):
+            raise InputError(
+                f"data {graph.name}: ROC AUC needs nodes of two classes in every mask, which "
+                f"{part} has not; draw more nodes, or build the graph with metric='accuracy'"
+            )
 
 
 def _check_disjoint(graph: Graph, one: str, other: str) -> None:

@@ -20,7 +20,7 @@ from oversmoothing.lab.data.loading import mixed_seed
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task, require_arguments
 from oversmoothing.lab.tasks.layers import OF_BLOCKS
-from oversmoothing.lab.training.loop import compiled
+from oversmoothing.lab.training.loop import check_weights, compiled
 from oversmoothing.lab.training.replay import Replayed, set_capturable
 from oversmoothing.metrics import graphs, smoothness
 
@@ -223,7 +223,7 @@ class FullBatchLoop:
                 last = self.epoch == self.trainer.epochs
                 if last or self.epoch % self.trainer.eval_every == 0:
                     self._record(losses)
-                self._diagnose(last)
+                self._diagnose(last or self._stopped())
                 if self.recorder.checkpoint_due():
                     self._save()
                 bar.update(1)
@@ -293,6 +293,8 @@ class FullBatchLoop:
                 f"training loss is not finite at epoch {self.epoch}: {losses.tolist()}; "
                 "lower trainer.lr or choose other aggregator settings"
             )
+        if self.epoch == self.trainer.epochs:
+            check_weights(self.model, f"epoch {self.epoch}")
         seeds = range(len(losses))
         now = [{**{k: v[s] for k, v in measured.items()}, "epoch": self.epoch} for s in seeds]
         if self.trainer.selection == "last" or not self.chosen:

@@ -128,6 +128,13 @@ class BaseObjective:
         raise NotImplementedError
 
 
+def check_weights(network: nn.Module, when: str) -> None:
+    """Raises InputError if a parameter is not finite; the loss before a step does not show it."""
+    finite = [parameter.isfinite().all() for parameter in network.parameters()]
+    if finite and not torch.stack(finite).all():
+        raise InputError(f"weights are not finite after {when}; lower trainer.lr")
+
+
 def replays(trainer: Recipe, device: torch.device) -> bool:
     """Whether steps may be replayed from a CUDA graph."""
     alone = distributed.world() == 1 and trainer.accumulate == 1
@@ -216,6 +223,8 @@ class TrainingLoop:
                 should_save = last or should_measure or self.recorder.checkpoint_due()
                 if should_log or should_save:
                     self._check_finite()
+                if last:
+                    check_weights(self.network, f"iteration {self.step}")
                 if last or should_measure:
                     distributed.share_buffers(self.network)
                 if should_log:
