@@ -50,6 +50,13 @@ FIRST = {  # part of a name -> contexts that suit it: big networks are built onc
     "backbone/deit": [[*PATCHES, "backbone.weights=none"]],
     "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
     "backbone/minilm": [[*TEXT, "backbone.weights=none"]],
+    **dict.fromkeys(("data/scene_crops", "data/imagenet", "data/digits", "trainer/deit"), [IMAGES]),
+    **dict.fromkeys(("data/voc", "data/coco_voc"), [VOC]),
+    **dict.fromkeys(("data/context", "data/coco_stuff", "task/seg", "trainer/emanet"), [PIXELS]),
+    **dict.fromkeys(("data/ogb", "data/pyg", "logger/", "hydra/"), [[]]),
+    "task/classification_eval": [CURVES],
+    "task/classification": [IMAGES],
+    "trainer/bert": [TEXT],
 }
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights are not available"
