@@ -9,7 +9,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.report.markdown import table
 
 Entry = Mapping[str, str]
-ORDER = ("holds", "holds in part", "contradicted", "not decided", "not run")
+ORDER = ("holds", "holds in part", "contradicted", "not reproduced", "not decided", "not run")
 HEAD = ["claim", "verdict", "measured here"]
 COUNT = re.compile(r"[^:;]*\d of \d[^:;]*?(?=:|;| \([^)]{40})")  # 3 of 8 cells, before a list
 SHORT = 100  # characters

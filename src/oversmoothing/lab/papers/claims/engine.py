@@ -8,6 +8,7 @@ runs a small experiment. ``not_run`` says why there is neither.
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -195,16 +196,25 @@ class Claim(Strict):
         return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 
     def finding(self, evidence: Evidence) -> Finding:
-        """Returns the finding; if results or data are missing, it is "not run" with the reason."""
+        """Returns the finding; if results or data are missing, it is "not run" with the reason.
+
+        Small runs cannot contradict a paper: such a claim is "not reproduced".
+        """
         if self.not_run:
             return Finding(Verdict.NOT_RUN, self.not_run, "")
         try:
-            if rule := self.compare or self.rows:
-                return rule.finding(evidence)
-            given = (evidence,) if self.read else ()
-            return self._function(*given, **self.options)
+            found = self._judged(evidence)
         except NotRecordedError as error:
             return Finding(Verdict.NOT_RUN, str(error), "")
+        if self.scale and self.paper != OWN and found.verdict is Verdict.CONTRADICTED:
+            return replace(found, verdict=Verdict.NOT_REPRODUCED)
+        return found
+
+    def _judged(self, evidence: Evidence) -> Finding:
+        if rule := self.compare or self.rows:
+            return rule.finding(evidence)
+        given = (evidence,) if self.read else ()
+        return self._function(*given, **self.options)
 
 
 def load(path: Path) -> list[Claim]:

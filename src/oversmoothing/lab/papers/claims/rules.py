@@ -20,6 +20,7 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     IN_PART = "holds in part"
     CONTRADICTED = "contradicted"
+    NOT_REPRODUCED = "not reproduced"
     UNDECIDED = "not decided"
     NOT_RUN = "not run"
 

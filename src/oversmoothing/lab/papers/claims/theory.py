@@ -302,30 +302,28 @@ def ranks(sigma: Tensor, s: float) -> tuple[float, float]:
     return tuple(float(effective_rank(torch.diag(values))) for values in (sigma, after))
 
 
-def rank_cases(square: bool, step: float | None = None) -> list[bool]:
+def rank_cases(step: float | None = None) -> list[bool]:
     """Returns whether the effective rank grew, for random H and s that meet the condition.
 
     Args:
-        square: the condition of the proposition, else that of the text after it.
         step: s; None: drawn.
     """
     cases = []
     for H, drawn in draws():
         s = drawn if step is None else step
         sigma = torch.linalg.svdvals(H)
-        largest = sigma[0].square() if square else sigma[0]
-        if 1 + (1 - largest) * s > 0:
+        if 1 + (1 - sigma[0].square()) * s > 0:
             before, after = ranks(sigma, s)
             cases.append(after > before)
     return cases
 
 
-def contranorm_proposition2(square: bool) -> Finding:
+def contranorm_proposition2() -> Finding:
     """Claim: the update raises the effective rank wherever the condition is met."""
     (largest, smallest), s = COUNTEREXAMPLE
     before, after = ranks(torch.tensor([largest, smallest], dtype=torch.float64), s)
-    cases = rank_cases(square)
-    condition = 1 + (1 - largest ** (2 if square else 1)) * s
+    cases = rank_cases()
+    condition = 1 + (1 - largest**2) * s
     text = (
         f"H = diag({largest:g}, {smallest:g}), s = {s:g}: condition {condition:.3f} > 0, effective "
         f"rank {before:.3f} → {after:.3f}; it grew in {share(cases, 'draws')} that meet the "
@@ -337,7 +335,7 @@ def contranorm_proposition2(square: bool) -> Finding:
 
 def small_steps() -> Finding:
     """Claim: the update raises the effective rank for small s; equal singular values stay equal."""
-    cases = rank_cases(square=True, step=1e-4)
+    cases = rank_cases(step=1e-4)
     equal = [ranks(torch.full((number,), 0.7, dtype=torch.float64), 1e-4) for number in (1, 3)]
     grew = [after > before + ROUNDING for before, after in equal]
     text = f"with s = 0.0001 the effective rank grew in {share(cases, 'draws')}; it stays as it is "
