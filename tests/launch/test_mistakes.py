@@ -6,7 +6,6 @@ and the laws of all of them.
 
 import json
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -95,16 +94,6 @@ def test_missing_data_name_the_folder_and_the_files(
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     [line] = lines(f"data=cora paths.data={tmp_path}")
     assert line.startswith(f"{tmp_path}/graphs/Planetoid/Cora/raw: ") and "ind.cora.allx" in line
-
-
-def test_a_truncated_raw_file_is_refused(tmp_path: Path, data_root: Path) -> None:
-    raw = Path("graphs/Planetoid/Cora/raw")
-    shutil.copytree(data_root / raw, tmp_path / raw)
-    cut = tmp_path / raw / "ind.cora.graph"
-    cut.chmod(0o644)
-    cut.write_bytes(cut.read_bytes()[:-9])
-    [line] = lines(f"-m data=cora backbone.depth=2,4 paths.data={tmp_path}")
-    assert line.startswith(f"{cut}: ")
 
 
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
