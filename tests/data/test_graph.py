@@ -8,7 +8,6 @@ import torch
 from oversmoothing.lab.data.graph import (
     Graph,
     check_graph,
-    row_normalised,
     symmetrised,
     to_csr,
 )
@@ -45,14 +44,6 @@ def test_symmetrised_is_the_union_of_both_directions():
     got = symmetrised(edges, 9)
     assert torch.equal(got, torch.maximum(A, A.T).nonzero().T)
     assert torch.equal(symmetrised(got, 9), got)
-
-
-def test_rows_sum_to_one_and_empty_rows_stay_empty():
-    x = torch.tensor([[0.0, 2.0, 6.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    got = row_normalised(to_csr(x))
-    expected = x / (x.sum(dim=1, keepdim=True) + 1e-6)
-    torch.testing.assert_close(got.to_dense(), expected, rtol=0, atol=0)
-    assert got.values().numel() == 3
 
 
 def test_to_moves_every_tensor():

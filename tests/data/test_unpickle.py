@@ -85,13 +85,6 @@ def test_pickle_and_torch_load_are_given_back():
     assert before == after
 
 
-def test_tensors_are_loaded_without_running_code(tmp_path, marker):
-    torch.save(Malicious(marker), tmp_path / "data.pt")
-    with restricted(), pytest.raises(pickle.UnpicklingError):
-        torch.load(tmp_path / "data.pt", weights_only=False)
-    assert not marker.exists()
-
-
 def save(path: Path, content: object) -> Path:
     np.save(path, np.array(content, dtype=object), allow_pickle=True)
     return path

@@ -303,14 +303,6 @@ def test_context_has_sixty_labels_or_fifty_nine(context):
     assert few.checksum != data.checksum == load_context(context).checksum
 
 
-def test_a_label_keeps_its_name_whatever_zero_is(context):
-    """Classes are counted anew without background; what a pixel shows stays."""
-    with_background, without = load_context(context), load_context(context, zero="ignored")
-    for a, b in zip(with_background.mask("a")[0], without.mask("a")[0]):
-        if 0 < a < 255:
-            assert with_background.label_names[a] == without.label_names[b]
-
-
 def test_coco_stuff_is_found_in_subfolders_without_lists(stuff):
     data = load_stuff(stuff)
     assert (data.train, data.val) == (("train2014/a", "train2014/b"), ("test2014/c",))

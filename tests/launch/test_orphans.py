@@ -11,17 +11,6 @@ import pytest
 from processes import ROOT, all_ended, with_mark
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-READER = """
-import time
-from oversmoothing.lab.data.loading import read_ahead
-
-def read(key):
-    print(key, flush=True)
-    time.sleep(600)
-
-for item in read_ahead(read, range(2), workers=2):
-    pass
-"""
 SERVED = """
 import multiprocessing
 import time
@@ -59,7 +48,7 @@ def started(mark: str, *command: str) -> subprocess.Popen:
 
 
 @linux
-@pytest.mark.parametrize(("script", "workers"), [(READER, 2), (POOL, 2), (SERVED, 3)])
+@pytest.mark.parametrize(("script", "workers"), [(POOL, 2), (SERVED, 3)])
 def test_workers_end_with_a_killed_process(tmp_path: Path, script: str, workers: int) -> None:
     path = tmp_path / "script.py"
     path.write_text(script)

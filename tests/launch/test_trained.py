@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from in_process import here
 from omegaconf import OmegaConf
 from PIL import Image
@@ -252,16 +251,3 @@ def test_a_figure_names_the_command_that_is_missing(
     monkeypatch.chdir(tmp_path)
     assert here(["figure.py", figure], monkeypatch) == 2
     assert f"python train.py {words} 'seeds=[0]'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("target", ["os.system", "oversmoothing.lab.store.files.os.remove"])
-def test_the_config_of_a_run_calls_no_foreign_code(
-    folders: dict[str, Path], tmp_path: Path, target: str
-) -> None:
-    copy = shutil.copytree(folders["centered"], tmp_path / "copy")
-    config = yaml.safe_load((copy / "config.yaml").read_text())
-    config["aggregator"]["extra"] = [{"_target_": target, "path": str(copy / "result.json")}]
-    (copy / "config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(InputError, match=target):
-        loaded(copy)
-    assert (copy / "result.json").exists()

@@ -331,18 +331,6 @@ def test_a_comparison_that_is_open_decides_only_what_holds(tmp_path: Path) -> No
         assert found("external_level", tmp_path).verdict == verdict
 
 
-def test_near_is_within_a_point_or_the_noise_of_the_mean() -> None:
-    level, noisy = measured(70.0, 70.0), measured(66.0, 70.0, 74.0)  # 2·4/√3 = 4.62
-    assert graphs.near(level, 70.9) and not graphs.near(level, 71.1)
-    assert graphs.near(noisy, 74.5) and not graphs.near(noisy, 74.7)
-
-
-def test_the_margin_adds_the_variances_of_both_means() -> None:
-    expected = 2 * math.sqrt(9 / 5 + 8 / 2)
-    assert graphs.margin(3.0, measured(48.0, 52.0)) == pytest.approx(expected)
-    assert graphs.margin(0.1, measured(50.0)) == 1.0
-
-
 def test_a_gap_that_had_no_noise_grows_by_welchs_test_of_the_gap_after() -> None:
     flat, generator = measured(60.0, 60.0), torch.Generator().manual_seed(0)
     for _ in range(300):

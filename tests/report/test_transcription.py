@@ -38,17 +38,11 @@ SUMS = {  # checksums of the files: number, sum and sum of ± of the printed val
     "hemnet_table5": (10, 518.7, 0),
     "hemnet_table6": (7, 265.4, 0),
 }
-COLUMNS = ("η=0.1", "η=0.2", "η=0.4", "η=0.8", "EMANet")
-BEST = dict(zip(COLUMNS, (12, 6, 4, 2, 2)))  # T of training behind HEMNet's Table 2
 
 
 @pytest.fixture(scope="module")
 def cells() -> list[Cell]:
     return load(FOLDER)
-
-
-def column(cells: list[Cell], table: str, name: str) -> dict[str, float]:
-    return {c.key: c.value for c in select(cells, table, columns=[name])}
 
 
 def test_sums_of_the_printed_tables(cells: list[Cell]) -> None:
@@ -97,14 +91,7 @@ def test_select_knows_other_names_and_says_what_was_meant(cells: list[Cell]) -> 
             select(cells, *names)
 
 
-def test_class_values_average_the_printed_miou_in_every_row_but_ours(cells: list[Cell]) -> None:
-    for row in ("1stage", "afa", "toco", "toco_21k", "ours"):
-        *classes, mean = [c.value for c in select(cells, "table2", rows=[row])]
-        average = math.fsum(classes) / len(classes)
-        if row == "ours":
-            assert (round(average, 1), mean) == (75.7, 72.5)
-        else:
-            assert average == pytest.approx(mean, abs=0.15)
+def test_class_values_are_measured_in_the_order_of_the_classes(cells: list[Cell]) -> None:
     names = [c.metric.split(".")[-1] for c in select(cells, "table2", rows=["ours"])[:-1]]
     assert names == ["background", *class_names("voc")]
 
@@ -115,40 +102,6 @@ def test_with_centering_stands_against_without(cells: list[Cell]) -> None:
             share = next((s for s in shares if cell.key.endswith(s)), None)
             assert cell.baseline == (cell.key.removesuffix(share) if share else None)
             assert f"aggregator={'centered' if share else 'none'}" in cell.overrides
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_tables_1_and_2_of_hemnet_share_the_run_that_is_best_in_table_1(
-    cells: list[Cell], name: str
-) -> None:
-    trained, evaluated = (column(cells, f"hemnet_table{i}", name) for i in (1, 2))
-    best = f"T={BEST[name]}"
-    assert max(trained, key=trained.get) == best
-    assert evaluated[best] == trained[best]
-    one = select(cells, "hemnet_table2", columns=[name])[0]
-    own = "aggregator.step_size=0.5" if name == "EMANet" else f"aggregator.step_size={name[2:]}"
-    assert (own in one.overrides) is (name != "EMANet")
-    assert f"aggregator.iterations={BEST[name]}" in one.overrides
-    later = [value for key, value in evaluated.items() if int(key[2:]) > BEST[name]]
-    assert (max(later) > evaluated[best]) is (name != "η=0.2")  # as the text says
-
-
-def test_the_best_step_size_is_in_between_but_does_not_fall_with_t(cells: list[Cell]) -> None:
-    """The text says that it falls; the note says what the table does."""
-    best = []
-    for t in (1, 2, 3, 4, 6, 8, 12, 16):
-        row = select(cells, "hemnet_table1", rows=[f"T={t}"])
-        best.append(max(row, key=lambda c: c.value).column[2:])
-    assert ", ".join(best) in row[0].about.note
-
-
-def test_averages_are_those_of_the_tasks_where_all_are_known(cells: list[Cell]) -> None:
-    """Holds of itself while values are "?"; a value filled in later is held against the mean."""
-    for key in ("bert", "bert_contranorm", "albert", "albert_contranorm"):
-        *tasks, mean = select(cells, "contranorm_table1", rows=[key])
-        assert len(tasks) == 9 and all(c.runnable for c in tasks) and not mean.runnable
-        if all(c.value is not None for c in tasks):
-            assert sum(c.value for c in tasks) / 9 == pytest.approx(mean.value, abs=0.011)
 
 
 def test_scales_of_contranorm_are_the_papers(cells: list[Cell]) -> None:

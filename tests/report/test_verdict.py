@@ -36,7 +36,7 @@ def test_a_greater_tolerance_never_takes_agreement_away(seed: int) -> None:
 def test_margin_by_hand() -> None:
     ours = measured(48.0, 52.0)
     by_hand = 2 * math.sqrt(9 / 5 + 8 / 2)
-    assert margin(cell(50.0, 3.0), ours) == pytest.approx(by_hand)
+    assert margin(ours, 3.0, 5, 1.0) == pytest.approx(by_hand)
     assert verdict(cell(50.0 + by_hand - 1e-6, 3.0), ours) is Verdict.WITHIN
     assert verdict(cell(50.0 + by_hand + 1e-6, 3.0), ours) is Verdict.OFF
 

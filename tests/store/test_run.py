@@ -134,39 +134,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
 
 
-FULL_DISK = """
-import resource, signal, sys, numpy, torch
-from pathlib import Path
-from oversmoothing.errors import InputError
-from oversmoothing.lab.store.results import write_result
-from oversmoothing.lab.store.run import Recorder
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-folder = Path(sys.argv[1])
-run = Recorder(folder, [0])
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-for write in (
-    lambda: write_result(folder, {"x": "y" * 10_000}),
-    lambda: run.save_checkpoint({"w": torch.zeros(10_000)}),
-    lambda: run.save_arrays("curves", x=numpy.random.rand(10_000)),
-    lambda: [run.log(epoch=i, text="z" * 100) for i in range(100)],
-):
-    try:
-        write()
-    except InputError as error:
-        print(error)
-"""
-
-
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
-    """A file-size limit makes the kernel refuse the write, as a full disk does."""
-    words = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    assert len(lines) == 4 and all("cannot be written" in line for line in lines)
-    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"metrics.jsonl"}, "a half-written file stayed"
-
-
 HOLDER = """
 import sys, time
 from pathlib import Path

@@ -60,14 +60,12 @@ def shorten_sockets() -> None:
         tempfile.tempdir = before
 
 
-def follow_parent(*_: object) -> None:
+def follow_parent() -> None:
     """Ends this process soon after its parent, even if that was killed.
 
     A parent that exits normally ends its workers itself, but one that gets SIGKILL cannot. Its
-    workers would keep running and hold memory, the GPU and possibly its lock.
-
-    Args:
-        _: ignored; initializers of workers get arguments such as their number.
+    workers would keep running and hold memory, the GPU and possibly its lock. Those of a
+    ``DataLoader`` end by themselves.
     """
     started_by = multiprocessing.parent_process()
     threading.Thread(target=_end_after, args=(started_by,), daemon=True).start()

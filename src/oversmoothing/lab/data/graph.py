@@ -218,16 +218,6 @@ def to_csr(x: Tensor) -> Tensor:
         return x.to_sparse_csr()
 
 
-def row_normalised(x: Tensor) -> Tensor:
-    """Divides each row by its sum + 1e-6, as in ContraNorm's code. Shapes: CSR (N, F) -> (N, F)."""
-    counts = x.crow_indices().diff()
-    rows = torch.repeat_interleave(counts)
-    sums = x.values().new_zeros(x.shape[0]).index_add_(0, rows, x.values())
-    values = x.values() / (sums + 1e-6)[rows]
-    pattern = (x.crow_indices(), x.col_indices())
-    return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=True)
-
-
 DENSITY = 0.1  # features with a smaller fraction of non-zero entries are stored as CSR
 Masks = tuple[Tensor, Tensor, Tensor]
 FeatureKind = Literal["own", "degree", "identity"]
@@ -370,13 +360,19 @@ def real(name: str, x: Tensor | None, num_nodes: int) -> Tensor:
 
 
 def normalised(name: str, x: Tensor) -> Tensor:
-    """Divides each row by its sum + 1e-6."""
+    """Divides each row by its sum + 1e-6, as in ContraNorm's code."""
     if ((x.values() if x.is_sparse_csr else x) < 0).any():
         raise InputError(
             f"data {name}: features below 0 cannot be divided by their sum; set "
             "data.row_normalize=false"
         )
-    return row_normalised(x) if x.is_sparse_csr else x / (x.sum(dim=1, keepdim=True) + 1e-6)
+    if not x.is_sparse_csr:
+        return x / (x.sum(dim=1, keepdim=True) + 1e-6)
+    rows = torch.repeat_interleave(x.crow_indices().diff())
+    sums = x.values().new_zeros(x.shape[0]).index_add_(0, rows, x.values())
+    values = x.values() / (sums + 1e-6)[rows]
+    pattern = (x.crow_indices(), x.col_indices())
+    return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=True)
 
 
 def _one_hot(features: FeatureKind, edges: Tensor, num_nodes: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.processes import cores, follow_parent, shorten_sockets
+from oversmoothing.lab.processes import cores, shorten_sockets
 
 if TYPE_CHECKING:
     from oversmoothing.lab.data.image_set import ImageSet
@@ -211,7 +211,6 @@ def read_ahead(
         sampler=keys,
         num_workers=workers,
         collate_fn=_unchanged,
-        worker_init_fn=follow_parent,
         pin_memory=torch.cuda.is_initialized(),
         generator=torch.Generator(),  # without one, the loader would draw from the global one
     )

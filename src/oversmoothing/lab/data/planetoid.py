@@ -5,17 +5,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import torch
-from torch import Tensor
-
 from oversmoothing.checks import check_choice
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import fetch, pyg
-from oversmoothing.lab.data.graph import Graph, check_graph, row_normalised, symmetrised, to_csr
-from oversmoothing.lab.data.splits import NUM_SPLITS
+from oversmoothing.lab.data.graph import Graph, build
+from oversmoothing.lab.data.splits import NUM_SPLITS, chosen
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data, Dataset
+    from torch_geometric.data import Dataset
 
 
 Name = Literal["cora", "citeseer", "chameleon", "squirrel"]
@@ -70,7 +67,17 @@ def load(
     kind, options = _dataset(folder)
     place = Path(root) / "graphs" / folder.split("/")[0]
     [data] = pyg.read(kind, options, place, Path(cache) / "graphs" / checksum)
-    return check_graph(_graph(name, data, protocol, split, row_normalize, checksum))
+    train, val, test = chosen(name, pyg.own_masks(name, data), split)
+    return build(
+        name=name,
+        x=data.x,
+        y=data.y,
+        edge_index=data.edge_index,
+        masks=(train, val, ~(train | val) if protocol == "complement" else test),
+        num_nodes=data.num_nodes,
+        row_normalize=row_normalize,
+        checksum=checksum,
+    )
 
 
 def _require(name: Name, protocol: Protocol, split: int | str) -> None:
@@ -105,29 +112,3 @@ def _dataset(folder: str) -> tuple[type["Dataset"], dict[str, Any]]:
     if kind == "WikipediaNetwork":
         return WikipediaNetwork, {"name": name, "geom_gcn_preprocess": True}
     return Planetoid, {"name": name, "split": variant[0] if variant else "public"}
-
-
-def _graph(
-    name: str, data: "Data", protocol: str, split: int | str, row_normalize: bool, checksum: str
-) -> Graph:
-    masks = (data.train_mask, data.val_mask, data.test_mask)
-    train, val, test = (_of_split(mask, split).to(torch.bool) for mask in masks)
-    x = to_csr(data.x)
-    return Graph(
-        name=name,
-        x=row_normalised(x) if row_normalize else x,
-        y=data.y,
-        edges=symmetrised(data.edge_index, data.num_nodes),
-        num_classes=int(data.y.max()) + 1,
-        train=train,
-        val=val,
-        test=~(train | val) if protocol == "complement" else test,
-        checksum=checksum,
-    )
-
-
-def _of_split(mask: Tensor, split: int | str) -> Tensor:
-    """Selects one or all splits of a mask. Shapes: (N,) or (N, splits) -> (N,) or (splits, N)."""
-    if mask.dim() == 1:
-        return mask
-    return mask.T.contiguous() if split == "each" else mask[:, split]

@@ -79,7 +79,7 @@ def load(
     name = name or dataset
     data = _one_graph(name, found)
     if split_sizes is None:
-        masks = _own_masks(name, data)
+        masks = own_masks(name, data)
     else:
         masks = splits.drawn(name, labels(name, data.y, data.num_nodes), split_sizes, seed)
     return build(
@@ -119,8 +119,8 @@ def _one_graph(name: str, dataset: "Dataset") -> "Data":
     return data
 
 
-def _own_masks(name: str, data: "Data") -> splits.Masks:
-    """Returns the masks of a data set, (splits, N)."""
+def own_masks(name: str, data: "Data") -> splits.Masks:
+    """Returns the masks of a data set, (splits, N); raises InputError if one is missing."""
     masks = [getattr(data, f"{part}_mask", None) for part in ("train", "val", "test")]
     if any(mask is None for mask in masks):
         lacks = "no masks" if all(mask is None for mask in masks) else "not all three masks"

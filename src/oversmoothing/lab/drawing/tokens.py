@@ -1,7 +1,7 @@
 """Draws token similarity by block, before and after training."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for label, colour in colours.items():
             for moment, dashes in MOMENTS.items():
                 line = [row for row in shown if (row["label"], row["moment"]) == (label, moment)]
-                draw_blocks(axis, line, first=0, color=colour, linestyle=dashes, markersize=2.5)
+                draw_blocks(axis, line, color=colour, linestyle=dashes, markersize=2.5)
         axis.set(xlabel="block", ylabel=METRICS[metric])
         values = [row["mean"] + (row["std"] or 0.0) for row in shown]
         axis.set_ylim(min(0.0, *values), 1.08 * max(values))
@@ -92,15 +92,9 @@ def draw_tokens(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def draw_blocks(axis: Axes, rows: Iterable[Mapping[str, Any]], first: int, **style: Any) -> None:
-    """Draws means by block, counted from 1, in a band of ± one standard deviation.
-
-    Args:
-        rows: ``block``, ``mean`` and ``std``.
-        first: number of the first block in the rows.
-    """
-    rows = list(rows)
-    blocks = [row["block"] + 1 - first for row in rows]
+def draw_blocks(axis: Axes, rows: Sequence[Mapping[str, Any]], **style: Any) -> None:
+    """Draws means by block, counted from 1, in a band of ± one standard deviation."""
+    blocks = [row["block"] + 1 for row in rows]
     values = ([row[key] for row in rows] for key in ("mean", "std"))
     draw_line(axis, blocks, *values, band=True, marker="o", **style)
     axis.xaxis.get_major_locator().set_params(integer=True)

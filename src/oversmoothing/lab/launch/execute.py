@@ -241,15 +241,12 @@ def result_in(folder: Path) -> dict[str, Any]:
     """Returns the stored result of a run's folder; empty if there is none.
 
     Raises:
-        InputError: ``result.json`` belongs to another run, or is not a result.
+        InputError: ``result.json`` belongs to another run.
     """
     result = read_result(folder) or {}
-    expected = {"id": _id(folder), "name": folder.name, "seconds": "a number"}
-    right = {key: result.get(key) == value for key, value in expected.items()}
-    right["seconds"] = isinstance(result.get("seconds"), (int, float))
-    for key in (key for key, good in right.items() if result and not good):
+    if result and result.get("id") != _id(folder):
         raise InputError(
-            f"{folder / 'result.json'}: {key}: expected {expected[key]}, got {result.get(key)!r}; "
+            f"{folder / 'result.json'}: id: expected {_id(folder)}, got {result.get('id')!r}; "
             "restore the file, or remove it and run the command again"
         )
     return result

@@ -99,7 +99,8 @@ def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None)
         return Verdict.MISSING if cell.reason is None else Verdict.NOT_RUN
     if cell.value is None or cell.control:
         return Verdict.MEASURED if cell.value is None else Verdict.CONTROL
-    if abs(measured.mean - cell.target) <= margin(cell, measured) + ROUNDING:
+    noise = margin(measured, cell.std or 0.0, cell.runs, cell.tolerance)
+    if abs(measured.mean - cell.target) <= noise + ROUNDING:
         return Verdict.WITHIN
     known = baseline is not None and baseline[0].target is not None and baseline[1] is not None
     if known and _reversed(cell, measured, *baseline):
@@ -107,11 +108,17 @@ def verdict(cell: Cell, measured: Measured | None, baseline: Pair | None = None)
     return Verdict.OFF
 
 
-def margin(cell: Cell, measured: Measured) -> float:
-    """Returns the largest difference that counts as agreement."""
-    published, ours = cell.std or 0.0, measured.std or 0.0
-    noise = 2 * math.sqrt(published**2 / cell.runs + ours**2 / measured.n)
-    return max(cell.tolerance, 0.0 if math.isnan(noise) else noise)
+def margin(measured: Measured, std: float, runs: int, tolerance: float) -> float:
+    """Returns the largest difference from a published value that counts as agreement.
+
+    Args:
+        measured: what is compared.
+        std: standard deviation of the published value; 0 if it is unknown.
+        runs: number of runs behind the published value.
+        tolerance: the least margin.
+    """
+    noise = 2 * math.sqrt(std**2 / runs + (measured.std or 0.0) ** 2 / measured.n)
+    return max(tolerance, 0.0 if math.isnan(noise) else noise)
 
 
 def differ(a: Measured, b: Measured, comparisons: int = 1) -> bool:

@@ -17,11 +17,7 @@ NEAR = 1.02  # up to this multiple of the chance level, a network counts as no b
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """Reads ``result.json`` of a run folder; None if it is missing or damaged.
-
-    Raises:
-        InputError: it does not hold results of seeds.
-    """
+    """Reads ``result.json`` of a run folder; None if it is missing or damaged."""
     return read_or_set_aside(Path(folder) / "result.json", _parse)
 
 
@@ -29,12 +25,6 @@ def _parse(path: Path) -> dict[str, Any]:
     result = json.loads(path.read_text("utf-8"))
     if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
         raise ValueError("it has no seeds")
-    for seed, own in result["seeds"].items():
-        if not (seed.isascii() and seed.isdigit() and isinstance(own, dict)):
-            raise InputError(
-                f"{path}: seeds.{seed}: expected the results of a seed; restore the file, or "
-                "remove it and run the command again"
-            )
     return result
 
 

@@ -29,7 +29,14 @@ from oversmoothing.lab.papers.claims.rules import (
     share,
     tendency,
 )
-from oversmoothing.lab.report.verdict import SIGNIFICANCE, Measured, Verdict, compare, paired
+from oversmoothing.lab.report.verdict import (
+    SIGNIFICANCE,
+    Measured,
+    Verdict,
+    compare,
+    margin,
+    paired,
+)
 
 DEEP = ("L=8", "L=16", "L=32")
 OTHERS = {
@@ -40,6 +47,7 @@ OTHERS = {
 }
 EXCEPT = {("Cora", "L=2"), ("CiteSeer", "L=2")}  # "the most shallow models", as the text says
 READINGS = "table5_readings"
+RUNS, TOLERANCE = 5, 1.0  # published runs; points that count as agreement
 DATA = {  # as printed: nodes, edges, features, classes
     "cora": (2708, 5278, 1433, 7),
     "citeseer": (3327, 4552, 3703, 6),
@@ -181,8 +189,10 @@ def reproduced(evidence: Evidence, table: str, reading: str = "") -> Finding:
     measured = evidence.measured(table, reading)
     shifts = {place: measured[place].mean - printed[place] for place in run}
     spread = _spreads(evidence, table, reading)  # ± as points, read as fractions
-    margins = {place: margin(spread[place] / 100, measured[place]) for place in run}
-    strict = [abs(shift) <= margins[place] for place, shift in shifts.items()]
+    strict = [
+        abs(shift) <= margin(measured[place], spread[place] / 100, RUNS, TOLERANCE)
+        for place, shift in shifts.items()
+    ]
     low, high = min(shifts.values()), max(shifts.values())
     lower = [shift < 0 for shift in shifts.values()]
     p = binomtest(sum(lower), len(lower)).pvalue
@@ -198,12 +208,6 @@ def _spreads(evidence: Evidence, table: str, reading: str = "") -> dict[Place, f
     """Returns the printed ± in points, as a table reads them."""
     texts = evidence.column(table, "published_std", reading)
     return {place: float(text or 0) for place, text in texts.items()}
-
-
-def margin(published: float, measured: Measured) -> float:
-    """Returns the largest difference that counts as agreement (5 published runs, 1 point)."""
-    noise = published**2 / 5 + (measured.std or 0.0) ** 2 / measured.n
-    return max(1.0, 2 * noise**0.5)
 
 
 def without_layernorm(evidence: Evidence) -> Finding:
@@ -410,7 +414,7 @@ def chosen_scale(evidence: Evidence) -> Finding:
             means = {scale: fmean(of[seed] for seed in seeds) for scale, of in of_s.items()}
             s = max(means, key=means.__getitem__)
             target = printed[block, "contranorm", column]
-            cases.append(near(by_s[s], target))
+            cases.append(abs(by_s[s].mean - target) <= margin(by_s[s], 0.0, RUNS, TOLERANCE))
             tried = ", ".join(f"{scale:g}" for scale in sorted(by_s))
             texts.append(f"{block} {column}: s = {s:g} of {tried}, {by_s[s].text} ({target})")
     if not cases:
@@ -420,11 +424,6 @@ def chosen_scale(evidence: Evidence) -> Finding:
     seeds = evidence.measured("table5").seeds
     text = f"agrees in {share(cases, 'cells')}; test (printed): {'; '.join(texts)}"
     return Finding(partly(cases), text, seeds)
-
-
-def near(measured: Measured, printed: float) -> bool:
-    """Whether the difference is within 1 point or the noise of the measured mean."""
-    return abs(measured.mean - printed) <= max(1, 2 * (measured.std or 0) / measured.n**0.5)
 
 
 def wide(evidence: Evidence) -> Finding:
