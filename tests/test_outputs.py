@@ -7,16 +7,16 @@ import pytest
 from in_process import ROOT, here
 
 COMMANDS = {  # words: files below outputs
-    "table.py contranorm_loss --draw --latex": "contranorm_loss.jsonl tables/contranorm_loss.md "
+    "table contranorm_loss --draw --latex": "contranorm_loss.jsonl tables/contranorm_loss.md "
     "tables/contranorm_loss.csv tables/contranorm_loss.tex",
-    "table.py gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png figures/gcnii.csv",
-    "figure.py claims --only centered_prop1 --recorded": "claims.json claims.md",
-    "figure.py cures --draw": "cures.csv tables/cures.md figures/cures.png",
-    "figure.py curves cls_pretrained": "figures/cls_pretrained_curves.png",
-    "figure.py fig2 --draw": "figures/wsss_tokens.png figures/fig2_overnight_tokens.png",
-    "figure.py layers --draw": "figures/contranorm_layers.png",
-    "figure.py speed": "figures/speed.png tables/speed.md",
-    "figure.py elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
+    "table gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png figures/gcnii.csv",
+    "figure claims --only centered_prop1 --recorded": "claims.json claims.md",
+    "figure cures --draw": "cures.csv tables/cures.md figures/cures.png",
+    "figure curves cls_pretrained": "figures/cls_pretrained_curves.png",
+    "figure fig2 --draw": "figures/wsss_tokens.png figures/fig2_overnight_tokens.png",
+    "figure layers --draw": "figures/contranorm_layers.png",
+    "figure speed": "figures/speed.png tables/speed.md",
+    "figure elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
 }
 TABLE = """
 tables:
@@ -54,7 +54,7 @@ def test_a_table_keeps_recorded_seeds(
     (tmp_path / "mine/expected").mkdir(parents=True)
     (tmp_path / "mine/expected/small.yaml").write_text(TABLE)
     how = ["--", "threads=1", "logger=none", "paths.outputs=runs"]
-    assert not here(["table.py", "small", "--results", "mine", *how], monkeypatch)
+    assert not here(["table", "small", "--results", "mine", *how], monkeypatch)
     path = tmp_path / "mine/small.jsonl"
     record = json.loads(path.read_text())
     own = record["seeds"]["0"]["test_accuracy"]
@@ -62,7 +62,7 @@ def test_a_table_keeps_recorded_seeds(
     path.write_text(json.dumps(record, sort_keys=True) + "\n")
     capsys.readouterr()
     for more, kept in ([], 12.5), (["--replace"], own), ([], own):
-        assert not here(["table.py", "small", *more, "--results", "mine", *how], monkeypatch)
+        assert not here(["table", "small", *more, "--results", "mine", *how], monkeypatch)
         printed = capsys.readouterr().out
         assert ("recorded seed 0: 12.5" in printed) == (kept == 12.5 or bool(more))
         found = json.loads(path.read_text())

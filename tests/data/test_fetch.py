@@ -1,12 +1,11 @@
 """Raw files: verified, downloaded, or asked for in one line. Mirrors are file:// addresses."""
 
 import hashlib
-import runpy
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+from in_process import here
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import fetch
@@ -98,12 +97,8 @@ def test_the_checksum_sees_every_file():
         assert base != fetch.checksum([Source([], HASHES | {name: "0" * 64})])
 
 
-def test_the_script_prints_one_line_a_data_set(data_root, no_urls, monkeypatch, capsys):
-    script = Path(__file__).parents[2] / "scripts" / "fetch_data.py"
-    monkeypatch.setattr(sys, "argv", [str(script), "cora", "korra", "--root", str(data_root)])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(script), run_name="__main__")
+def test_the_command_prints_one_line_a_data_set(data_root, no_urls, monkeypatch, capsys):
+    assert here(["data", "cora", "korra", "--root", str(data_root)], monkeypatch) == 2
     printed = capsys.readouterr()
-    assert caught.value.code == 2
     assert printed.out == f"cora: 26 files verified under {data_root / 'graphs'}\n"
     assert printed.err.startswith("error: korra: ") and "did you mean 'cora'" in printed.err

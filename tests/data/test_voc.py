@@ -2,15 +2,14 @@
 
 import json
 import os
-import runpy
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from in_process import here
 from PIL import Image
 from voc_folder import load, make, truncate, write_list
 
@@ -182,12 +181,10 @@ def test_a_list_holds_names_or_values(base):
 
 
 def test_the_real_list_agrees_with_the_masks(data_root, tmp_path, monkeypatch, capsys):
-    out, script = tmp_path / "labels.json", Path(__file__).parents[2] / "scripts/convert_labels.py"
+    out = tmp_path / "labels.json"
     real = data_root / "VOC2012/cls_labels_onehot.npy"
-    monkeypatch.setattr(sys, "argv", [str(script), str(real), "--out", str(out)])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(script), run_name="__main__")
-    assert caught.value.code == 0 and "labels of 12031 images" in capsys.readouterr().out
+    assert here(["data", "labels", str(real), "--out", str(out)], monkeypatch) == 0
+    assert "labels of 12031 images" in capsys.readouterr().out
     options = {"train": "train_subset", "val": "val_subset", "cache": str(tmp_path)}
     listed = voc.load(str(data_root), labels=str(out), **options).present
     seen = voc.load(str(data_root), **options).present

@@ -39,7 +39,9 @@ def differences() -> list[str]:
 def _evaluated() -> dict[str, Any]:
     """Measures the trained network; the scenes are generated."""
     torch.save(load_file("export/model.safetensors"), "export/weights-seed0.pt")
-    assert (code := given("scripts/evaluate.py", ["--run", "export", "--device", "cpu"])) == 0, code
+    assert (
+        code := given("oversmoothing", ["evaluate", "--run", "export", "--device", "cpu"])
+    ) == 0, code
     [path] = Path("export").glob("evaluation-*.json")
     return golden_described.numbers(json.loads(path.read_text("utf-8"))["seeds"])
 

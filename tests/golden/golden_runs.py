@@ -131,12 +131,13 @@ def train(words: list[str]) -> object:
 
 
 def given(script: str, words: list[str]) -> object:
-    """Runs a script in this process, without its output; returns what it exits with."""
+    """Runs train.py or ``oversmoothing`` in this process; returns what it exits with."""
     before, argv = signal.getsignal(signal.SIGTERM), sys.argv
     sys.argv = [script, *words]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            runpy.run_path(str(ROOT / script), run_name="__main__")
+            path = "src/oversmoothing/__main__.py" if script == "oversmoothing" else script
+            runpy.run_path(str(ROOT / path), run_name="__main__")
     except SystemExit as left:
         return left.code
     finally:

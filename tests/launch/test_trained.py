@@ -156,7 +156,7 @@ def test_predict_does_what_it_can(
     missing = tmp_path / "missing.jpg"
     words = [missing, broken, known, good, "--run", folders["centered"], "--pdf"]
     words += ["--compare", folders["none"], "--device", "cpu", "--out", tmp_path / "out"]
-    assert here(["predict.py", *map(str, words)], monkeypatch) == 1
+    assert here(["predict", *map(str, words)], monkeypatch) == 1
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 2 and str(missing) in errors[0] and str(broken) in errors[1]
     for id in (known, other):
@@ -171,7 +171,7 @@ def test_predict_draws_the_masks_of_segmentation_runs(
 ) -> None:
     run, folder = loaded(folders["segmentation"]), str(folders["segmentation"])
     id = run.data.val[0]
-    words = ["predict.py", id, "--run", folder, "--compare", folder, "--out", str(tmp_path)]
+    words = ["predict", id, "--run", folder, "--compare", folder, "--out", str(tmp_path)]
     assert here(words, monkeypatch) == 0
     expected = segments(run).predict(run.data.image(id).float() / 255).numpy()
     assert np.array_equal(read_mask(tmp_path / f"{id}-mask.png"), expected)
@@ -198,7 +198,7 @@ def test_predict_refuses_and_replaces_no_image(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cat.png").write_bytes(b"precious")
-    assert here(["predict.py", *words, "--run", str(folders[run])], monkeypatch) == 2
+    assert here(["predict", *words, "--run", str(folders[run])], monkeypatch) == 2
     error = capsys.readouterr().err
     assert named in error and error.count("\n") == 1
     assert Path("cat.png").read_bytes() == b"precious"
@@ -224,14 +224,14 @@ def test_hem_figures_of_a_segmentation_run(
 ) -> None:
     words = ["--run", str(folders["segmentation"]), "--seed", "1"]
     stem = ["--stem", str(tmp_path / "four")]
-    assert here(["figure.py", "hem_fig4", *words, *stem], monkeypatch) == 0
+    assert here(["figure", "hem_fig4", *words, *stem], monkeypatch) == 0
     assert Image.open(tmp_path / "four.png").width > 500
     words += ["--samples", "2", "--iterations", "3"]
     monkeypatch.chdir(tmp_path)
-    assert here(["figure.py", "hem_fig3", *words], monkeypatch) == 0
+    assert here(["figure", "hem_fig3", *words], monkeypatch) == 0
     content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
     assert list(content["profiles"]) == ["2"]  # nothing was trained
-    assert here(["figure.py", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
+    assert here(["figure", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
 
 
 @pytest.mark.parametrize(
@@ -249,5 +249,5 @@ def test_a_figure_names_the_command_that_is_missing(
     capsys: pytest.CaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert here(["figure.py", figure], monkeypatch) == 2
+    assert here(["figure", figure], monkeypatch) == 2
     assert f"python train.py {words} 'seeds=[0]'" in capsys.readouterr().err

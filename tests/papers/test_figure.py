@@ -1,14 +1,13 @@
-"""scripts/figure.py finds every module of papers/ by the name of its figure."""
+"""`oversmoothing figure` finds every module of papers/ by the name of its figure."""
 
 import importlib
 import inspect
 import pkgutil
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
+from in_process import here
 
 from oversmoothing.lab import papers
 from oversmoothing.lab.figure import FIGURES
@@ -17,10 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def figure(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["figure.py", *words])
-    with pytest.raises(SystemExit) as left:
-        runpy.run_path(str(ROOT / "scripts/figure.py"), run_name="__main__")
-    return left.value.code
+    return here(["figure", *words], monkeypatch)
 
 
 def test_every_module_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,13 @@
 """Figures 3 and 4 of HEMNet and its ELBO: the measurements, and their lack of side effects."""
 
 import json
-import runpy
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from in_process import here
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -190,15 +189,12 @@ def test_maps_that_vary_most_are_chosen_and_described() -> None:
 def test_fig3_script_on_real_images(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    words = ["figure.py", "hem_fig3", "--samples", "3", "--steps", "1", "--every", "1"]
+    words = ["figure", "hem_fig3", "--samples", "3", "--steps", "1", "--every", "1"]
     words += ["--iterations", "4", "--step-sizes", "0.2", "1", "--"]
     words += [f"paths.data={data_root}", f"paths.cache={tmp_path}", "task.augment.crop=129"]
     words += ["device=cpu", "trainer.batch_size=2", "trainer.workers=0"]
-    monkeypatch.setattr(sys, "argv", words)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        runpy.run_path(str(ROOT / "scripts/figure.py"), run_name="__main__")
-    assert left.value.code == 0, capsys.readouterr().err
+    assert here(words, monkeypatch) == 0, capsys.readouterr().err
     content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
     assert content["samples"] == 4 and list(content["profiles"]) == ["0", "1"]
     start, end = (content["profiles"][step] for step in ("0", "1"))

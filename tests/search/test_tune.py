@@ -1,13 +1,12 @@
 """The command: from a search to a cell of the table."""
 
 import csv
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from in_process import here
 
 from oversmoothing.lab.search.files import read_space
 from oversmoothing.lab.search.search import CellSearch
@@ -48,15 +47,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def called(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Called:
-    """Runs a script in this process; exit code, stdout and stderr."""
+    """Runs a command in this process; exit code, stdout and stderr."""
 
-    def call(script: str, *words: str) -> tuple[int, str, str]:
+    def call(command: str, *words: str) -> tuple[int, str, str]:
         how = ["threads=1", "matmul=medium", "logger=none", f"paths.outputs={folder / 'outputs'}"]
-        argv = [f"{script}.py", *words, "--results", str(folder / "results"), "--", *how]
-        monkeypatch.setattr(sys, "argv", argv)
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(ROOT / f"scripts/{script}.py"), run_name="__main__")
-        return end.value.code or 0, *capsys.readouterr()
+        argv = [command, *words, "--results", str(folder / "results"), "--", *how]
+        return here(argv, monkeypatch) or 0, *capsys.readouterr()
 
     return call
 

@@ -1,4 +1,4 @@
-"""scripts/evaluate.py on tiny trained runs: other settings, mistakes."""
+"""`oversmoothing evaluate` on tiny trained runs: other settings, mistakes."""
 
 import io
 import json

@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
         {"dim": dim, "aggregator": name, "parts": {part: vars(c) for part, c in costs.items()}}
         for (dim, name), costs in measured.items()
     ]
-    content = {"command": "python scripts/figure.py cost", "size": SIZE, "batch": 1, "rows": rows,
+    content = {"command": "oversmoothing figure cost", "size": SIZE, "batch": 1, "rows": rows,
                "published": PUBLISHED, "fits": fits}  # fmt: skip
     shown = markdown(measured, fits)
     write_text(folder / "cost.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         for e_step, step_size, tokens in itertools.product(E_STEPS, STEP_SIZES, SPREADS)
     ]
     sizes = {"runs": options.runs, "iterations": options.iterations, "N": N, "C": C, "K": K}
-    content = {"command": "python scripts/figure.py elbo", **sizes, "variance": C**0.5}
+    content = {"command": "oversmoothing figure elbo", **sizes, "variance": C**0.5}
     text = json.dumps(content | {"rows": rows}, indent=1, ensure_ascii=False)
     page = options.target / "tables/elbo.md"
     write_text(options.target / "elbo.json", text + "\n")

@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     profiles = {step: {η: found[step] for η, found in by_size.items()} for step in steps}
     found = {step: {η: numbers(η, each) for η, each in at.items()} for step, at in profiles.items()}
     content = {
-        "command": " ".join(["python scripts/figure.py hem_fig3", *argv]),
+        "command": " ".join(["oversmoothing figure hem_fig3", *argv]),
         "network": options.run
         or f"experiment={options.experiment}, trained for {', '.join(map(str, steps))} steps",
         "samples": sum(len(batch["name"]) for batch in study.batches),

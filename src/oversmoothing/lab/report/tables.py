@@ -291,7 +291,7 @@ def _tuned(cell: Cell, best: Best) -> Cell:
     """Adds the best settings found by a search to a cell; without settings it is not run."""
     found = best.get(cell.block, {}).get(cell.key, {}).get(cell.column)
     if found is None:
-        lacking = f"no settings yet; `scripts/tune.py {cell.table}` finds them"
+        lacking = f"no settings yet; `oversmoothing tune {cell.table}` finds them"
         return replace(cell, reason=lacking, experiment=None)
     return replace(cell, overrides=(*cell.overrides, *found["overrides"]))
 

@@ -1,9 +1,0 @@
-"""The command ``oversmoothing figure …``."""
-
-import sys
-
-from oversmoothing.__main__ import cli
-
-if __name__ == "__main__":
-    sys.argv.insert(1, "figure")
-    cli()
