@@ -17,7 +17,6 @@ import sys
 import traceback
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.launch.command import same_runs
@@ -31,10 +30,8 @@ from oversmoothing.lab.launch.script import (
 from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.search.files import read_space
+from oversmoothing.lab.search.search import CellSearch
 from oversmoothing.lab.store.run import Busy
-
-if TYPE_CHECKING:
-    from oversmoothing.lab.search.search import CellSearch
 
 
 def main() -> int:
@@ -58,15 +55,12 @@ def main() -> int:
     return 0 if all(good) else 1
 
 
-def searches_of(options: argparse.Namespace) -> list["CellSearch"]:
+def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     """Returns the searches of the cells that the command names.
 
     Raises:
-        InputError: the table or a cell does not exist, the table has no search space, or Optuna is
-            not installed.
+        InputError: the table or a cell does not exist, or the table has no search space.
     """
-    from oversmoothing.lab.search.search import CellSearch  # needs Optuna
-
     results = records_of(options.target)
     cells = select(load(results / "expected", tuned=False), options.table)
     if (name := cells[0].about.tuned) is None:
@@ -92,13 +86,13 @@ def searches_of(options: argparse.Namespace) -> list["CellSearch"]:
     ]
 
 
-def known(search: "CellSearch", options: argparse.Namespace) -> bool:
+def known(search: CellSearch, options: argparse.Namespace) -> bool:
     """Whether the settings of a cell are recorded, or found where this command writes them."""
     recorded = records_of(options.target) / search.folder.relative_to(options.target)
     return search.done or replace(search, folder=recorded).done
 
 
-def check(searches: list["CellSearch"]) -> None:
+def check(searches: list[CellSearch]) -> None:
     """Checks the configurations of one cell of every row and of every block, before any work.
 
     Raises:
@@ -114,7 +108,7 @@ def check(searches: list["CellSearch"]) -> None:
             raise Problems([f"{search.name}: {line}" for line in error.lines]) from error
 
 
-def plan(searches: list["CellSearch"]) -> None:
+def plan(searches: list[CellSearch]) -> None:
     """Prints an estimate of the time of each search, and the sum."""
     total = 0.0
     for search in searches:
@@ -124,7 +118,7 @@ def plan(searches: list["CellSearch"]) -> None:
     print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
 
 
-def attempt(search: "CellSearch", most: int | None, fresh: bool) -> bool:
+def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
     """Runs a search; errors are printed and do not stop the other searches."""
     try:
         print(search.run(most, fresh), flush=True)
@@ -141,7 +135,7 @@ def attempt(search: "CellSearch", most: int | None, fresh: bool) -> bool:
         return False
 
 
-def died(search: "CellSearch") -> bool:
+def died(search: CellSearch) -> bool:
     """Reports a search whose process died."""
     complain(f"{search.name}: {DIED}")
     return False

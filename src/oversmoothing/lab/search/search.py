@@ -1,8 +1,7 @@
-"""The search for the best settings of a cell of a table, as a study of Optuna.
+"""The search for the best settings of a cell of a table.
 
-All configurations are asked for at once, trained in stacks, and halved after every rung
-(successive halving: Jamieson, Talwalkar, AISTATS 2016). The stacks hold the state: a killed search
-loads them and tells Optuna the same again.
+All configurations are drawn at once, trained in stacks, and halved after every rung (successive
+halving: Jamieson, Talwalkar, AISTATS 2016). The stacks hold the state: a killed search loads them.
 """
 
 import hashlib
@@ -19,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.errors import InputError, install
+from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.files import Space, read_best, words_of, write_best, write_trials
@@ -36,35 +35,8 @@ from oversmoothing.lab.store.files import read_or_set_aside
 from oversmoothing.lab.store.run import locked
 from oversmoothing.lab.store.weights import load_tensors, save_tensors
 
-try:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-    from optuna.trial import FrozenTrial, Trial, TrialState
-except ImportError as error:
-    raise InputError(f"a search needs Optuna ({error}); {install('search')}") from error
-
 ON_CPU = 12  # networks of a stack; with more, activations do not fit into the caches of a CPU
 Rung = dict[int, list[float]]  # configuration -> accuracy of each seed
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-class Halving(optuna.pruners.BasePruner):
-    """Keeps the better half of the trials that have reported at the same step.
-
-    Unlike Optuna's ``SuccessiveHalvingPruner`` it judges when all of them have reported, so the
-    order of the trials does not matter; of equal ones, those with the lower number continue.
-    """
-
-    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        reported = [
-            (-own.intermediate_values[trial.last_step], own.number)
-            for own in study.get_trials(deepcopy=False)
-            if trial.last_step in own.intermediate_values
-        ]
-        better = sorted(reported)[: math.ceil(len(reported) / 2)]
-        return trial.number not in [number for _, number in better]
 
 
 class Search:
@@ -72,10 +44,9 @@ class Search:
 
     Args:
         work: configurations, graph and device.
-        space: its seeds and rungs, and the settings drawn for each configuration.
-        method: key of a row of the table.
-        folder: of ``study.log``, which Optuna reads, and of the state, from which an interrupted
-            search continues; None: the search is only kept in memory.
+        space: its seeds and rungs.
+        folder: of the state, from which an interrupted search continues; None: the search is only
+            kept in memory.
         most: largest number of networks in a stack; None: ``ON_CPU``, and on a GPU all of a shape.
         seconds: shortest time between two checkpoints.
         told: called after each rung with the results of all rungs so far.
@@ -92,13 +63,12 @@ class Search:
         self,
         work: Work,
         space: Space,
-        method: str,
         folder: Path | None = None,
         most: int | None = None,
         seconds: float = 300.0,
         told: Callable[[list[Rung]], None] = lambda results: None,
     ) -> None:
-        self.work, self.space, self.method, self.folder = work, space, method, folder
+        self.work, self.space, self.folder = work, space, folder
         self.seconds, self.told, self.saved = seconds, told, time.monotonic()
         self.rungs = [*space.rungs, max(config.trainer.epochs for config in work.configs)]
         self._require_evaluations()
@@ -114,41 +84,25 @@ class Search:
         Raises:
             InputError: no configuration has a finite loss.
         """
-        study = optuna.create_study(
-            storage=self._storage(), study_name="search", direction="maximize", pruner=Halving()
-        )
-        left = self._asked(study)
+        left = [*range(len(self.work.configs))]
         for rung in self.rungs:
             self._train(rung)
-            self.results.append({trial.number: self._scores(trial, rung) for trial in left})
-            for trial in left:
-                trial.report(mean(self.results[-1][trial.number]), rung)
+            self.results.append({trial: self._scores(trial, rung) for trial in left})
             if rung != self.rungs[-1]:
-                left = _continued(study, left)
-                numbers = {trial.number for trial in left}
+                left = better_half(self.results[-1])
                 for stack in self.stacks:
-                    stack.keep([member for member in stack.members if member.trial in numbers])
+                    stack.keep([member for member in stack.members if member.trial in left])
             self.told(self.results)
-        for trial in left:
-            study.tell(trial, mean(self.results[-1][trial.number]))
-        if study.best_value == DIVERGED:
+        reached = {trial: mean(scores) for trial, scores in self.results[-1].items()}
+        best = max(left, key=lambda trial: reached[trial])  # the first of equal ones
+        if reached[best] == DIVERGED:
             raise InputError("training diverges with every configuration; lower trainer.lr")
-        return study.best_trial.number
+        return best
 
     def remove_state(self) -> None:
         """Deletes the state of a finished search."""
         if path := self._state(0):
             shutil.rmtree(path.parent, ignore_errors=True)
-
-    def _asked(self, study: optuna.Study) -> list[Trial]:
-        drawn, values = self.space.drawn(self.method), self.space.values(self.method)
-        for settings in drawn:
-            study.enqueue_trial(settings)
-        asked = [study.ask() for _ in self.work.configs]
-        for trial, settings in zip(asked, drawn):
-            for key in settings:
-                trial.suggest_categorical(key, values[key])
-        return asked
 
     def _train(self, until: int) -> None:
         for number, stack in enumerate(self.stacks):
@@ -161,9 +115,9 @@ class Search:
         if time.monotonic() - self.saved >= self.seconds:
             self._save(number)
 
-    def _scores(self, trial: Trial, until: int) -> list[float]:
+    def _scores(self, trial: int, until: int) -> list[float]:
         found = {member: stack for stack in self.stacks for member in stack.history}
-        members = [Member(trial.number, seed) for seed in self.space.seeds]
+        members = [Member(trial, seed) for seed in self.space.seeds]
         return [found[member].score(member, until)[1] for member in members]
 
     def _save(self, number: int) -> None:
@@ -184,16 +138,6 @@ class Search:
         decides = [every, members, self.rungs, self.work.device.type]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:10]
 
-    def _storage(self) -> JournalStorage | None:
-        """Returns a new log of the study in place of an earlier one, which a kill may damage."""
-        if self.folder is None:
-            return None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "study.log"
-        for old in (path, path.with_name("study.log.lock")):
-            old.unlink(missing_ok=True)
-        return JournalStorage(JournalFileBackend(str(path)))
-
     def _require_evaluations(self) -> None:
         often = max(config.trainer.eval_every for config in self.work.configs)
         if often > self.rungs[0]:
@@ -203,12 +147,10 @@ class Search:
             )
 
 
-def _continued(study: optuna.Study, trials: Sequence[Trial]) -> list[Trial]:
-    """Tells the study which trials end here, and returns the others."""
-    pruned = [trial for trial in trials if trial.should_prune()]
-    for trial in pruned:
-        study.tell(trial, state=TrialState.PRUNED)
-    return [trial for trial in trials if trial not in pruned]
+def better_half(rung: Rung) -> list[int]:
+    """Returns the configurations that continue; of equal ones, those with the lower number."""
+    best = sorted(rung, key=lambda trial: (-mean(rung[trial]), trial))
+    return sorted(best[: math.ceil(len(best) / 2)])
 
 
 def mean(of_seeds: Sequence[float]) -> float:
@@ -292,7 +234,7 @@ class CellSearch:
             if self.done and not fresh:
                 return f"{self.name}: found by another process"
             told, seconds = partial(self._write, every), every[0].checkpoint_seconds
-            search = Search(work_of(every), self.space, self.row, folder, most, seconds, told)
+            search = Search(work_of(every), self.space, folder, most, seconds, told)
             winner = search.run()
             found = mean(search.results[-1][winner])
             settings = {
