@@ -176,12 +176,13 @@ def _check_mask(graph: Graph, part: str) -> None:
 
 def _check_both_classes(graph: Graph) -> None:
     """Refuses masks whose ROC AUC is not defined."""
-    for part, mask in ((part, getattr(graph, part).view(-1, graph.num_nodes)) for part in PARTS):
-        if graph.num_classes != 2 or any(len(graph.y[own].unique()) < 2 for own in mask):
-            raise InputError(
-                f"data {graph.name}: ROC AUC needs nodes of two classes in every mask, which "
-                f"{part} has not; draw more nodes, or build the graph with metric='accuracy'"
-            )
+    for part in PARTS:
+        for own in getattr(graph, part).view(-1, graph.num_nodes):
+            if (found := len(graph.y[own].unique())) != 2:
+                raise InputError(
+                    f"data {graph.name}: metric: roc_auc needs nodes of two classes in every mask, "
+                    f"got {found} in {part}; draw other nodes, or set metric='accuracy'"
+                )
 
 
 def _check_disjoint(graph: Graph, one: str, other: str) -> None:
