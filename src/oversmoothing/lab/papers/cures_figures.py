@@ -58,7 +58,8 @@ def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
     plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
     if plain:
         axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=1, zorder=5)
-    for method in sorted({place.method for place in found}, key=lambda name: name in styles):
+    methods = dict.fromkeys(place.method for place in found)
+    for method in sorted(methods, key=lambda name: name in styles):
         own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
         style = styles.get(method, {"color": "0.8"})
         size = {"markersize": 3, "linewidth": 1.2 if method in styles else 0.7, "elinewidth": 0.6}

@@ -287,9 +287,9 @@ def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
     """Returns a table of methods × depths for each network and graph, with missing commands."""
     n = len(seeds_of(next(iter(whole.values()))))
     parts = [
-        f"## Every graph\n\nTest accuracy, %: mean ± std (ddof = 1), n = {n}. "
-        f"↑ ↓: better or worse than {BASELINE}, paired t-test at a false discovery rate of 5 % "
-        "over all comparisons of this page."
+        "## Every graph\n\nTest accuracy, or ROC AUC where a graph is scored by it, in %: "
+        f"mean ± std (ddof = 1), n = {n}. ↑ ↓: better or worse than {BASELINE}, paired t-test at a "
+        "false discovery rate of 5 % over all comparisons of this page."
     ]
     measured = {(place.network, place.graph, place.method) for place in found}
     own = [place for place in whole if (place.network, place.graph, place.method) in measured]

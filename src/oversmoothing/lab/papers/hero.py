@@ -159,6 +159,7 @@ def verdicts(results: Path) -> dict[str, Counter[str]]:
             every = read_csv(results / f"tables/{cell.table}.csv")
             lines[cell.table] = [line["verdict"] for line in every][::-1]
         verdict = lines[cell.table].pop()  # a line for each cell, in the same order
+        verdict = Verdict.NOT_RUN if verdict == Verdict.MISSING else verdict
         if cell.value is not None and not cell.reading and not cell.control:
             found.setdefault(cell.about.source.partition(",")[0], Counter())[verdict] += 1
     return found

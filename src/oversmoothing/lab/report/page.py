@@ -33,7 +33,7 @@ PAGES = {
     "External Attention": "external_attention",
 }
 SECTION = re.compile(r"^## In short\n(.*?)(?=^#|\Z)", re.M | re.S)
-LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+LINK = re.compile(r" \(\[claim\]\([^)]+\)\)|\[([^]]+)\]\([^)]+\)")
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _verdict(entry: Entry) -> Verdict:
 
 
 def in_short(results: Path, paper: str) -> list[str]:
-    """Returns the paragraphs of the section, without links and bold; none without a section.
+    """Returns the paragraphs of the section, without links and emphasis; none without a section.
 
     Args:
         results: a folder such as ``results``; pages are in ``docs/papers`` next to it.
@@ -185,5 +185,5 @@ def in_short(results: Path, paper: str) -> list[str]:
     """
     page = results.parent / "docs/papers" / f"{PAGES.get(paper, paper)}.md"
     found = SECTION.search(page.read_text("utf-8")) if page.exists() else None
-    text = LINK.sub(r"\1", found[1]).replace("**", "").strip() if found else ""
+    text = LINK.sub(r"\1", found[1]).replace("*", "").strip() if found else ""
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph]

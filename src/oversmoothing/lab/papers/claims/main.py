@@ -35,8 +35,8 @@ HEAD = """# What the papers claim
 Written by `make claims`. [What the verdicts mean](../docs/guides/reproduce.md#claims).
 """
 NOTES = {
-    OTHERS: "Single claims of papers that are not reproduced here as a whole.\n",
-    OWN: "These statements are not from the papers, which leave these questions open.\n",
+    OTHERS: "Single claims of papers whose other results are not part of this repository.\n",
+    OWN: "Questions that the papers leave open, and other readings of their statements.\n",
 }
 
 
