@@ -105,8 +105,7 @@ def check_graph(graph: Graph, without_training: Literal["refuse", "warn"] = "ref
         _check_mask(graph, part)
     for one, other in combinations(PARTS, 2):
         _check_disjoint(graph, one, other)
-    if graph.metric == "roc_auc":
-        _check_both_classes(graph)
+    _check_both_classes(graph)
     for train in graph.train.view(-1, N):
         per_class = torch.bincount(graph.y[train], minlength=graph.num_classes)
         if (per_class == 0).any():
@@ -175,8 +174,8 @@ def _check_mask(graph: Graph, part: str) -> None:
 
 
 def _check_both_classes(graph: Graph) -> None:
-    """Refuses masks whose ROC AUC is not defined."""
-    for part in PARTS:
+    """Refuses masks whose ROC AUC is not defined, if the graph is scored by it."""
+    for part in PARTS if graph.metric == "roc_auc" else ():
         for own in getattr(graph, part).view(-1, graph.num_nodes):
             if (found := len(graph.y[own].unique())) != 2:
                 raise InputError(
