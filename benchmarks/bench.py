@@ -47,6 +47,7 @@ from typing import Any
 import torch
 from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
 from filelock import FileLock
+from torch.profiler import ProfilerActivity, profile
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.launch.script import add_publish, run_script
@@ -105,11 +106,12 @@ Case = Callable[..., Generator[Item, list[Row] | None, None]]
 
 @dataclass(frozen=True)
 class Run:
-    """What every case can use: device, number of rounds, folder of results."""
+    """What every case can use: device, rounds, folder of results, lines of a profile or 0."""
 
     place: torch.device
     rounds: int
     target: Path
+    profile: int = 0
 
     def clock(self) -> float:
         """Seconds: of the clock when a GPU has finished its work, else of this process's CPU."""
@@ -245,6 +247,9 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     with suppress(StopIteration):
         while True:
             item = steps.send(rows)
+            if run.profile:
+                rows = print_profiles(item, run)
+                continue
             rows, wrong = _found(item, run)
             problems += filter(None, [wrong])
             if rows:
@@ -253,6 +258,28 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     for problem in problems:
         print(f"error: {problem}")
     return int(bool(problems))
+
+
+PROFILED = 10  # steps
+REPLAYED = 5  # steps before; a step on a GPU is replayed from a CUDA graph from the fourth on
+
+
+def print_profiles(item: Item, run: Run) -> None:
+    """Prints which kernels, or on a CPU which operators, take the time of each of our forms."""
+    on_gpu = run.place.type == "cuda"
+    kind = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    order = f"self_{'cuda' if on_gpu else 'cpu'}_time_total"
+    for name, make in item.ours.items() if isinstance(item, Comparison) else ():
+        step = make()
+        for _ in range(REPLAYED):
+            step()
+        run.clock()
+        with profile(activities=[kind]) as found:
+            for _ in range(PROFILED):
+                step()
+            run.clock()
+        own = found.key_averages().table(order, run.profile, max_name_column_width=100)
+        print(f"{name}, {PROFILED} steps", own, sep="\n", flush=True)
 
 
 def _found(item: Item, run: Run) -> tuple[list[Row], str]:
@@ -389,13 +416,16 @@ def main() -> int:
     add_publish(parser)
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
+    parser.add_argument(
+        "--profile", type=int, default=0, metavar="N", help="print the N costliest kernels instead"
+    )
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # key of a comparison, form
     options = parser.parse_args(words[1:])
     if case is None:
         folder = options.target / "bench"
         print(*(write_page(folder, theme, titles(theme)) for theme in THEMES), sep="\n")
         return 0
-    run = Run(device(options.device), options.rounds, options.target)
+    run = Run(device(options.device), options.rounds, options.target, options.profile)
     given = {name: getattr(options, name) for name in own}
     if options.peak_of:
         print(peak_of(case, given, run, *options.peak_of))
