@@ -178,6 +178,18 @@ def test_large_float16_tokens_do_not_overflow(make: partial, masked: bool) -> No
     assert (found.float() - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
+def test_groups_of_tokens_that_are_nearly_equal_keep_their_variance() -> None:
+    """The reference has two passes in float64; in float32 squares of means would cancel."""
+    x = 5 + 1e-3 * random_tokens(300, 7, seed=1)
+    norm = drawn(DiffGroupNorm(7, 3, 1.0, eps=0.0)).double().train()
+    y = norm.group(x)[..., None].softmax(dim=-2) * x[:, None, :]
+    normed = (y - y.mean(dim=0)) / y.std(dim=0, correction=0)
+    weight, bias = (own.view(3, 7) for own in (norm.norm.weight, norm.norm.bias))
+    expected = x + (weight * normed + bias).sum(dim=1)
+    torch.testing.assert_close(norm(x), expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(norm.float()(x.float()), expected.float(), rtol=0.01, atol=0.01)
+
+
 @pytest.mark.parametrize("kind", [BatchNorm, DiffGroupNorm])
 def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
     x, mask = random_tokens(3, 6, 7, seed=1), torch.arange(6) < torch.tensor([[6], [1], [3]])

@@ -86,12 +86,12 @@ def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Applies a batch norm of rows (n, C) to all unmasked tokens; masked ones become 0.
+    """Applies a batch norm of rows, (n, C) -> (n, D), to all unmasked tokens; others become 0.
 
     Raises:
         InputError: there is a single token in training, which has no variance.
 
-    Shapes: x (..., N, C), mask (..., 1, N) -> (..., N, C).
+    Shapes: x (..., N, C), mask (..., 1, N) -> (..., N, D).
     """
     seen = None if mask is None else mask.mT.expand(*x.shape[:-1], 1)[..., 0]
     rows = x.flatten(0, -2) if seen is None else x[seen]
@@ -101,6 +101,7 @@ def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
             "batch, or call eval()"
         )
     normed = norm(rows)
+    shape = *x.shape[:-1], normed.shape[-1]
     if seen is None:
-        return normed.view(x.shape)
-    return normed.new_zeros(x.shape).index_put((seen,), normed)
+        return normed.view(shape)
+    return normed.new_zeros(shape).index_put((seen,), normed)

@@ -3,8 +3,11 @@
 .. math:: x + λ \\sum_g \\mathrm{BN}_g(s_g ⊙ x), \\quad s = \\mathrm{softmax}(x U)
 
 Each token belongs to G groups with the shares s, and each group has its own batch normalisation.
+The sum over groups is computed by matrix products, without the G × C numbers of every token.
 """
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
@@ -53,10 +56,59 @@ class DiffGroupNorm(Masked, After):
         check_eps(eps)
         check_shares(momentum=momentum)
         self.group, self.lam = nn.Linear(dim, groups, bias=False), lam
-        self.norm = nn.BatchNorm1d(groups * dim, eps=eps, momentum=momentum)
+        self.norm = _GroupNorms(groups, dim, eps, momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        shares = self.group(x).softmax(dim=-1)
-        of_groups = shares[..., None] * x[..., None, :]  # (..., N, G, C)
-        normed = over_batch(self.norm, of_groups.flatten(-2), padding(context))
-        return x + self.lam * normed.view(of_groups.shape).sum(dim=-2)
+        with torch.autocast(x.device.type, enabled=False):
+            wide = x.float() if x.element_size() < 4 else x  # squares leave float16's range
+            s = F.linear(wide, self.group.weight.to(wide.dtype)).softmax(dim=-1)
+            normed = over_batch(self.norm, torch.cat([wide, s], dim=-1), padding(context))
+        return x + self.lam * normed.to(x.dtype)
+
+
+class _GroupNorms(nn.BatchNorm1d):
+    """Computes Σ_g BN_g(s_g ⊙ x). Shapes: x and s, side by side, (n, C + G) -> (n, C)."""
+
+    def __init__(self, groups: int, dim: int, eps: float, momentum: float) -> None:
+        super().__init__(groups * dim, eps=eps, momentum=momentum)
+        self.shape = groups, dim
+
+    def forward(self, rows: Tensor) -> Tensor:
+        G, C = self.shape
+        x, s = rows.split((C, G), dim=-1)
+        if self.training:
+            mean, var = _moments(x, s)
+            self._remember(mean.flatten(), var.flatten(), len(rows))
+        else:
+            mean, var = (
+                own.view(G, C).to(x.dtype) for own in (self.running_mean, self.running_var)
+            )
+        weight, bias = (own.view(G, C).to(x.dtype) for own in (self.weight, self.bias))
+        factor = weight * (var + self.eps).rsqrt()
+        return x * (s @ factor) + (bias - mean * factor).sum(dim=0)
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, var: Tensor, n: int) -> None:
+        """Updates the moving averages, that of the variance with its unbiased estimate."""
+        self.num_batches_tracked.add_(1)
+        self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
+        self.running_var.lerp_(var.to(self.running_var) * (n / (n - 1)), self.momentum)
+
+
+def _moments(x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Computes mean and variance of s_g ⊙ x over the tokens.
+
+    With x = m + d and s = t + e, where m and t are means, s x − mean = t d + m e + (e d − mean).
+    So the variance is a sum of moments of d and e, which stays exact where tokens are alike.
+
+    Shapes: x (n, C), s (n, G) -> twice (G, C).
+    """
+    (n, C), G = x.shape, s.shape[1]
+    m, t = x.mean(dim=0), s.mean(dim=0)[:, None]
+    d, e = x - m, s - t.T
+    left, right = torch.cat([e, e.square()], dim=1), torch.cat([d, d.square()], dim=1)
+    (ed, ed2), (e2d, e2d2) = (both.split(C, dim=1) for both in (left.T @ right / n).split(G))
+    d2, e2 = d.square().mean(dim=0), e.square().mean(dim=0)[:, None]
+    var = t.square() * d2 + m.square() * e2 + 2 * t * m * ed
+    var = var + 2 * (t * ed2 + m * e2d) + e2d2 - ed.square()
+    return t * m + ed, var.clamp(min=0)
