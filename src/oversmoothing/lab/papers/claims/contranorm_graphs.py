@@ -54,11 +54,11 @@ def table3(evidence: Evidence) -> Finding:
         agree.append([_agrees(by_s[s], printed[place], stds[place]) for s in sorted(by_s)[::-1]])
     cases += map(any, agree)
     at_1, several = [first for first, *_ in agree], [of for of in agree if len(of) > 1]
-    texts.append(f"ContraNorm {share(at_1)} with s = 1")
     text = (
-        f"within: {', '.join(texts)}; where other s are run, {share(map(any, several))} with the "
+        f"within: {', '.join(texts)}, ContraNorm {share(at_1)} with s = 1, and where other s are "
     )
-    text += f"closest s ({sum(first for first, *_ in several)} of these with s = 1)"
+    text += f"run {share(map(any, several))} with the closest s (with s = 1: "
+    text += f"{share(first for first, *_ in several)})"
     return Finding(partly(cases), text, cells.seeds)
 
 
