@@ -174,6 +174,28 @@ def test_noise_decides_no_fall_with_depth(
     assert found("contranorm_fig3a", tmp_path).verdict == UNDECIDED
 
 
+def test_a_rate_without_a_fall_is_no_case(tmp_path: Path) -> None:
+    rates(tmp_path, good=False)
+    lines = [line(("accuracy", row, f"L=24, {rate}"), five(mean))
+             for rate, means in (("5e-4", (60, 80)), ("1e-4", (80, 61)))
+             for row, mean in zip(("none", "contranorm"), means)]  # fmt: skip
+    write(tmp_path, "text_rates", lines)
+    assert found("contranorm_fig3a", tmp_path).verdict == HOLDS
+
+
+@pytest.mark.parametrize(("at_half", "verdict"), [(70, HOLDS), (50, IN_PART)])
+def test_a_cell_agrees_with_the_closest_scale_that_is_run(
+    at_half: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    place, printed = ("Cora", "contranorm", "L=16"), {"published": 70, "published_std": 0.1}
+    others = [("Cora", row, "L=16") for row in ("vanilla", "layernorm", "pairnorm")]
+    lines = [line(other, five(30), verdict="within", **printed) for other in others]
+    write(tmp_path, "contranorm_table3", [*lines, line(place, five(60), verdict="off", **printed)])
+    write(tmp_path, "table5", [line(place, five(60))])
+    write(tmp_path, "table5_readings", [line(place, five(at_half), "s = 0.5")])
+    assert found("contranorm_table3", tmp_path).verdict == verdict
+
+
 def test_six_comparisons_need_a_sixth_of_the_p(tmp_path: Path) -> None:
     level = {"accuracy": five(9.7), "mean cosine": five(10.2)}
     level = {column: [1.001 * value for value in of] for column, of in level.items()}
@@ -291,8 +313,8 @@ def test_one_counterexample_refutes_a_claim_about_all_cases() -> None:
     assert every([True, False]) == partly([False]) == CONTRADICTED
     assert partly([True, False]) == IN_PART
     assert every([]) == partly([]) == tendency([None, None]) == UNDECIDED
-    assert tendency([None, True]) == HOLDS
-    assert tendency([None, None, True]) == UNDECIDED  # fewer than half are decided
+    assert tendency([None, True, True]) == HOLDS
+    assert tendency([None, True]) == tendency([None, False]) == UNDECIDED  # one of two decides none
     assert tendency([None, None, False], all_of_them=True) == CONTRADICTED
     assert at_least_one([False, None, True]) == HOLDS
     assert at_least_one([False, None]) == UNDECIDED

@@ -1,9 +1,8 @@
-"""Claims about deep GCNs that no rule of ``claims.yaml`` decides: Tables 5 and 6 of Centered
-Self-Attention (Ali et al., 4.3), Table 3 of ContraNorm (Guo et al., ICLR 2023, 4.3 and 4.4).
+"""Claims of Centered Self-Attention (Ali et al., 4.3) about deep GCNs that no rule of
+``claims.yaml`` decides: Tables 5 and 6.
 """
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
@@ -18,14 +17,10 @@ from oversmoothing.lab.papers.claims.evidence import Cells, Evidence, NotRecorde
 from oversmoothing.lab.papers.claims.rules import (
     UNCLEAR,
     Finding,
-    Pair,
     above,
-    differences,
     every,
-    higher_in,
-    little,
-    pairs,
     partly,
+    pooled,
     share,
     tendency,
 )
@@ -33,7 +28,6 @@ from oversmoothing.lab.report.verdict import (
     SIGNIFICANCE,
     Measured,
     Verdict,
-    compare,
     margin,
     paired,
 )
@@ -45,9 +39,10 @@ OTHERS = {
     "pairnorm": "PairNorm",
     "contranorm": "ContraNorm",
 }
-EXCEPT = {("Cora", "L=2"), ("CiteSeer", "L=2")}  # "the most shallow models", as the text says
+EXCEPT = {(block, column) for block in ("Cora", "CiteSeer") for column in ("L=2", "L=4")}
 READINGS = "table5_readings"
 RUNS, TOLERANCE = 5, 1.0  # published runs; points that count as agreement
+NAMES = {name.lower(): name for name in ("Cora", "CiteSeer", "Chameleon", "Squirrel")}
 DATA = {  # as printed: nodes, edges, features, classes
     "cora": (2708, 5278, 1433, 7),
     "citeseer": (3327, 4552, 3703, 6),
@@ -115,12 +110,17 @@ def gaps(
 
 
 def outperforms(evidence: Evidence, table: str) -> Finding:
-    """Claim: centering is above three other methods in all printed cells but two."""
+    """Claim: centering is above three other methods in all printed cells but the excepted ones."""
     found = gaps(evidence, table, [*OTHERS][1:])
-    found = {place: gap for place, gap in found.items() if place not in EXCEPT}
-    cases = [gap > 0 for gap in found.values()]
-    lower = [f"{' '.join(place)} ({gap:+.2f})" for place, gap in found.items() if gap <= 0]
-    text = f"above all three in {share(cases, 'cells')}; not: {', '.join(lower) or 'none'}"
+    cases = [gap > 0 for place, gap in found.items() if place not in EXCEPT]
+    lower = {place: f"{' '.join(place)} ({gap:+.2f})" for place, gap in found.items() if gap <= 0}
+    not_, excepted = (
+        ", ".join(text for place, text in lower.items() if (place in EXCEPT) is of) or "none"
+        for of in (False, True)
+    )
+    text = (
+        f"above all three in {share(cases, 'cells')}; not: {not_}; of the excepted ones: {excepted}"
+    )
     return Finding(every(cases), text, "as printed")
 
 
@@ -188,7 +188,7 @@ def reproduced(evidence: Evidence, table: str, reading: str = "") -> Finding:
     printed = evidence.published(table.removesuffix("_readings"))
     measured = evidence.measured(table, reading)
     shifts = {place: measured[place].mean - printed[place] for place in run}
-    spread = _spreads(evidence, table, reading)  # ± as points, read as fractions
+    spread = spreads(evidence, table, reading)  # ± as points, read as fractions
     strict = [
         abs(shift) <= margin(measured[place], spread[place] / 100, RUNS, TOLERANCE)
         for place, shift in shifts.items()
@@ -204,7 +204,7 @@ def reproduced(evidence: Evidence, table: str, reading: str = "") -> Finding:
     return Finding(partly(cases), text, measured.seeds)
 
 
-def _spreads(evidence: Evidence, table: str, reading: str = "") -> dict[Place, float]:
+def spreads(evidence: Evidence, table: str, reading: str = "") -> dict[Place, float]:
     """Returns the printed ± in points, as a table reads them."""
     texts = evidence.column(table, "published_std", reading)
     return {place: float(text or 0) for place, text in texts.items()}
@@ -225,6 +225,26 @@ def without_layernorm(evidence: Evidence) -> Finding:
     return Finding(partly(cases), text, cells.seeds)
 
 
+def nodes_alike(evidence: Evidence) -> Finding:
+    """Claim: nodes are more alike in deep GCNs; with random weights, pooled over the graphs."""
+    found: dict[tuple[str, str, int], dict[int, float]] = {}
+    for line in evidence.csv("diagnose/gcn_depth.csv", "python examples/diagnose_gcn.py"):
+        place = line["network"], line["graph"], int(line["depth"])
+        found.setdefault(place, {})[int(line["seed"])] = float(line["cosine"])
+    texts, tests = [], {}
+    for network in ("random", "trained"):
+        names = [graph for kind, graph, depth in found if (kind, depth) == (network, 2)]
+        ends = {name: (found[network, name, 2], found[network, name, 32]) for name in names}
+        tests[network] = pooled(paired(deep, shallow) for shallow, deep in ends.values())
+        each = ", ".join(
+            f"{NAMES[name]} {fmean(a.values()):.2f} → {fmean(b.values()):.2f}"
+            for name, (a, b) in ends.items()
+        )
+        texts.append(f"{network} weights ({tests[network].text}): {each}")
+    n = min(map(len, found.values()))
+    return Finding(tendency([tests["random"].higher]), "; ".join(texts), f"{n} seeds per depth")
+
+
 def copied_rows(evidence: Evidence) -> Finding:
     """Claim: the rows of other methods in Table 5 are those of ContraNorm's Table 3."""
     theirs, ours = evidence.published("contranorm_table3"), evidence.column("table5", "published")
@@ -232,28 +252,6 @@ def copied_rows(evidence: Evidence) -> Finding:
     others = [" ".join(place) for place, same in equal.items() if not same]
     text = f"{share(equal.values(), 'values')} are equal to the digit; not: {', '.join(others)}"
     return Finding(partly(equal.values()), text, "as printed")
-
-
-def test_set_of_a_fifth(evidence: Evidence) -> Finding:
-    """Claim: the accuracies without spread are shares of a test set of 20 % of the nodes."""
-    spreads = _spreads(evidence, "contranorm_table3") | _spreads(evidence, "table5")
-    printed, cases, texts = evidence.published("table5"), [], []
-    for name, (nodes, *_) in DATA.items():
-        sizes = nodes // 5, -(-nodes // 5)
-        values = {v for p, v in printed.items() if p[0].lower() == name and spreads[p] == 0}
-        fits = {value: any(_is_share(value, size) for size in sizes) for value in sorted(values)}
-        cases += fits.values()
-        shown = ", ".join(f"{value} {'yes' if fit else 'no'}" for value, fit in fits.items())
-        texts.append(
-            f"{name.capitalize()}, {sizes[0]} or {sizes[1]} nodes: {shown or 'no such cell'}"
-        )
-    text = f"a whole number of correct nodes for {share(cases, 'values')}: {'; '.join(texts)}"
-    return Finding(every(cases), text, "as printed, one misprint corrected")
-
-
-def _is_share(percent: float, size: int) -> bool:
-    """Whether a whole number out of ``size`` gives this percentage, to two decimals."""
-    return abs(100 * round(percent * size / 100) / size - percent) < 0.0051
 
 
 def most_on_two_graphs(evidence: Evidence) -> Finding:
@@ -294,150 +292,3 @@ def _edges(graph: Graph, root: str) -> int:
         if path.exists():
             return len(path.read_text("utf-8").splitlines()) - 1
     return graph.edges.shape[1] // 2
-
-
-# ContraNorm
-
-
-def contranorm_table3(evidence: Evidence) -> Finding:
-    """Claim: our accuracies agree with those of the printed Table 3."""
-    table, texts, cases = "contranorm_table3", [], []
-    cells, verdicts = evidence.measured(table), evidence.column(table, "verdict")
-    for row in OTHERS:
-        close = [verdicts[place] == Verdict.WITHIN for place in cells if place[1] == row]
-        cases += close
-        missing = sum(place[1] == row for place in evidence.published(table)) - len(close)
-        texts.append(f"{row} {share(close)}" + f" ({missing} not run)" * (missing > 0))
-    return Finding(partly(cases), f"within: {', '.join(texts)}", cells.seeds)
-
-
-def prevented_drop(evidence: Evidence) -> Finding:
-    """Claim: with 8 layers and more ContraNorm is above the vanilla GCN, and keeps more.
-
-    What is kept is a share of the lead of two layers over the collapsed network, since a network
-    that starts near it cannot lose many points.
-    """
-    cells = evidence.measured("table5")
-    found = pairs(cells, "contranorm", "vanilla", DEEP)
-    tested = 2 * len(found)  # both questions are one claim
-    found = [replace(pair, comparisons=tested) for pair in found]
-    higher = [pair.above for pair in found]
-    more, shares = [], []
-    for pair in found:
-        ours, base = (_kept(cells, pair, row) for row in ("contranorm", "vanilla"))
-        more.append(higher_in(paired(ours, base), tested))
-        means = " and ".join(f"{fmean(of.values()):.0f}" for of in (ours, base))
-        shares.append(f"{pair.name} {means}" + "?" * (more[-1] is None))
-    text = f"higher in {share(higher, 'cells')}; points: {differences(found)}; keeps more of the "
-    text += f"lead over the collapsed GCN in {share(more, 'cells')}; %, with it and without: "
-    text += ", ".join(shares)
-    return Finding(tendency([*higher, *more]), text, f"{cells.seeds}; {UNCLEAR}")
-
-
-def _kept(cells: Cells, pair: Pair, row: str) -> dict[int, float]:
-    """Returns the share of the lead of 2 layers over the collapsed GCN that is left, by seed, in %.
-
-    The collapsed GCN is the vanilla one of the depth with the lowest mean.
-    """
-    vanilla = [of.mean for (block, key, _), of in cells.items()
-               if (block, key) == (pair.block, "vanilla")]  # fmt: skip
-    start, end = (
-        dict(zip(cell.seeds, cell.values))
-        for cell in (cells[pair.block, row, column] for column in ("L=2", pair.column))
-    )
-    floor = min(vanilla)
-    return {
-        seed: 100 * (value - floor) / (start[seed] - floor)
-        for seed, value in end.items()
-        if seed in start
-    }
-
-
-def layernorm_on_cora(evidence: Evidence) -> Finding:
-    """Claim: with more than 16 layers LayerNorm is below the vanilla GCN on Cora."""
-    cells = evidence.measured(READINGS, "20 seeds")
-    vanilla, layernorm = (cells["Cora", row, "L=32"] for row in ("vanilla", "layernorm"))
-    text = f"L=32: LayerNorm {layernorm.mean:.1f}, vanilla {vanilla.mean:.1f} %"
-    verdict = tendency([above(vanilla, layernorm, 1)])
-    return Finding(verdict, text, f"{cells.seeds}; {UNCLEAR}")
-
-
-def by_scale(evidence: Evidence) -> dict[tuple[str, str], dict[float, Measured]]:
-    """Returns cells of ContraNorm with several s: graph and depth -> s -> accuracy.
-
-    Raises:
-        NotRecordedError: there are none.
-    """
-    found: dict[tuple[str, str], dict[float, Measured]] = {}
-    for reading in evidence.readings(READINGS):
-        if named := re.match(r"s = ([\d.]+)", reading):
-            for (block, key, column), measured in evidence.cells(READINGS, reading):
-                if key == "contranorm":
-                    found.setdefault((block, column), {})[float(named[1])] = measured
-    if not found:
-        raise NotRecordedError(f"no cell is run with several s; `make table NAME={READINGS}`")
-    plain = evidence.measured("table5")
-    return {(b, c): by_s | {1.0: plain[b, "contranorm", c]} for (b, c), by_s in found.items()}
-
-
-def scales(evidence: Evidence, within: float) -> Finding:
-    """Claim: another s changes the accuracy by at most some points against s = 1."""
-    shifts = {
-        f"{block} {column}, s = {s:g}: ": compare(by_s[s], by_s[1.0])
-        for (block, column), by_s in by_scale(evidence).items()
-        for s in sorted(by_s)
-        if s != 1
-    }
-    cases = {name: little(shift, within) for name, shift in shifts.items()}
-    texts = {name: f"{name}{shift.text}" for name, shift in shifts.items()}
-    outside = [texts[name] for name, case in cases.items() if case is False]
-    others = [texts[name] for name, case in cases.items() if case is not False]
-    text = f"within {within:g} point of s = 1 in {share(cases.values(), 'cells')}; outside: "
-    text += f"{'; '.join(outside) or 'none'}; the others: {'; '.join(others) or 'none'}"
-    return Finding(tendency(cases.values()), text, evidence.measured("table5").seeds)
-
-
-def chosen_scale(evidence: Evidence) -> Finding:
-    """Tests the s with the highest mean validation accuracy against the printed value.
-
-    The means are over the seeds that all s have.
-    """
-    runs = [run for table in ("table5", READINGS) for run in evidence.runs(table)]
-    validation = {
-        run["id"]: {int(s): of["val_accuracy"] for s, of in run["seeds"].items()} for run in runs
-    }
-    printed, cases, texts = evidence.published("contranorm_table3"), [], []
-    for (block, column), by_s in by_scale(evidence).items():
-        if {0.5, 0.8} <= {*by_s}:
-            of_s = {scale: validation[cell.run_id] for scale, cell in by_s.items()}
-            seeds = set.intersection(*map(set, of_s.values()))
-            means = {scale: fmean(of[seed] for seed in seeds) for scale, of in of_s.items()}
-            s = max(means, key=means.__getitem__)
-            target = printed[block, "contranorm", column]
-            cases.append(abs(by_s[s].mean - target) <= margin(by_s[s], 0.0, RUNS, TOLERANCE))
-            tried = ", ".join(f"{scale:g}" for scale in sorted(by_s))
-            texts.append(f"{block} {column}: s = {s:g} of {tried}, {by_s[s].text} ({target})")
-    if not cases:
-        raise NotRecordedError(
-            f"no cell is run with s of 0.5 and 0.8; `make table NAME={READINGS}`"
-        )
-    seeds = evidence.measured("table5").seeds
-    text = f"agrees in {share(cases, 'cells')}; test (printed): {'; '.join(texts)}"
-    return Finding(partly(cases), text, seeds)
-
-
-def wide(evidence: Evidence) -> Finding:
-    """Claim: with 64 channels our accuracies of ContraNorm agree with the printed ones."""
-    reading = "hidden 64"
-    cells, printed = evidence.measured(READINGS, reading), evidence.published("table5")
-    places = [place for place in cells if place[1] == "contranorm"]
-    if not places:
-        raise NotRecordedError(f"no cell is run; `make table NAME={READINGS}` runs it")
-    narrow = evidence.column("table5", "verdict")
-    found = evidence.column(READINGS, "verdict", reading)
-    close = {place: found[place] == Verdict.WITHIN for place in places}
-    shifts = {place: cells[place].mean - printed[place] for place in places if not close[place]}
-    off = [f"{block} {column} {shift:+.1f} points" for (block, _, column), shift in shifts.items()]
-    before = [narrow[place] == Verdict.WITHIN for place in places if place in narrow]
-    text = f"within: {share(close.values(), 'cells')}, and {share(before)} with 32 channels"
-    return Finding(partly(close.values()), f"{text}; off: {', '.join(off) or 'none'}", cells.seeds)

@@ -12,7 +12,9 @@ from scipy.stats import spearmanr
 from oversmoothing.lab.papers.claims.evidence import Evidence
 from oversmoothing.lab.papers.claims.rules import Finding, every, partly, share
 
-NEGLIGIBLE = 0.1  # ratio of the E-steps' gradient to the N-steps'
+NEGLIGIBLE = (
+    0.1  # ratio of the E-steps' gradient to the N-steps', or of the last N-step to the first
+)
 SMALL_GRADIENT = 1e-6  # the caption of Figure 3 says: of order 1e-7
 STEPS = {"η=0.1": 0.1, "η=0.2": 0.2, "η=0.4": 0.4, "η=0.8": 0.8, "EMANet": 1.0}
 LARGE, ROUNDING = 1.0, 0.005  # points of mIoU
@@ -51,6 +53,20 @@ def slower_with_small_steps(evidence: Evidence) -> Finding:
         texts.append(f"{', '.join(map(str, peaks))} after {moment} steps")
     text = f"iteration of the highest ELBO by rising η: {'; '.join(texts)}"
     return Finding(partly(cases), text, images(evidence))
+
+
+def later_iterations(evidence: Evidence) -> Finding:
+    """Claim: the last N-step raises the ELBO by less than a tenth of what the first one does."""
+    cases, texts = [], []
+    for moment, by_step in evidence.json("hem_fig3")["profiles"].items():
+        gains = [[b - a for a, b in by_step[eta]["elbo"]] for eta in sorted(by_step, key=float)]
+        shares = [of[-1] / of[0] for of in gains]
+        cases += [value < NEGLIGIBLE for value in shares]
+        each = ", ".join(f"{100 * value:.2g}" for value in shares)
+        texts.append(f"{each} % after {moment} steps")
+    text = f"the last N-step against the first by rising η: {'; '.join(texts)}; below "
+    text += f"{100 * NEGLIGIBLE:g} % in {share(cases, 'cases')}"
+    return Finding(partly(cases), text, f"{images(evidence)}, 5 values of η at 3 moments")
 
 
 def share_of_early_iterations(evidence: Evidence) -> Finding:

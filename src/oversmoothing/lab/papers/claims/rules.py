@@ -56,13 +56,13 @@ def partly(cases: Iterable[bool]) -> Verdict:
 def tendency(cases: Iterable[bool | None], all_of_them: bool = False) -> Verdict:
     """Returns ``partly`` (or ``every``) of the decided cases; undecided ones are None.
 
-    At least half of the cases must be decided, unless one refutes a claim about all of them.
+    More than half of the cases must be decided, unless one refutes a claim about all of them.
     """
     found = list(cases)
     decided = [case for case in found if case is not None]
     if all_of_them and False in decided:
         return Verdict.CONTRADICTED
-    if 2 * len(decided) < len(found):
+    if 2 * len(decided) <= len(found):
         return Verdict.UNDECIDED
     return every(decided) if all_of_them else partly(decided)
 

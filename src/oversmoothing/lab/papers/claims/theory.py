@@ -75,7 +75,7 @@ def largest_singular_value() -> Finding:
 
 
 def interval_of_eigenvalues() -> Finding:
-    """Claim: the eigenvalues change with γ; in fact 11ᵀ/n moves only that of the vector 1."""
+    """Claim: the eigenvalues grow with γ; in fact 11ᵀ/n moves only that of the vector 1."""
     moved, radii = [], {gamma: [] for gamma in GAMMAS}
     for A, gamma in product(maps(), GAMMAS):
         others = _without(torch.linalg.eigvals(A), 1)
@@ -85,8 +85,8 @@ def interval_of_eigenvalues() -> Finding:
     texts = [f"{gamma:g}: {span(r, '.2f')}" for gamma, r in radii.items()]
     text = "1 + γ takes the place of the eigenvalue 1, and the others move by "
     text += f"{above_rounding(max(moved))}; largest modulus (1 before), by γ: {'; '.join(texts)}"
-    cases = [radius > 1 for gamma in GAMMAS if gamma < 0 for radius in radii[gamma]]
-    return Finding(every(cases), text, f"{MAPS} maps of {N} × {N}, {len(GAMMAS)} values of γ")
+    cases = [radius > 1 for of_gamma in radii.values() for radius in of_gamma]
+    return Finding(partly(cases), text, f"{MAPS} maps of {N} × {N}, {len(GAMMAS)} values of γ")
 
 
 def _without(eigenvalues: Tensor, known: float) -> Tensor:
@@ -356,6 +356,22 @@ def corrected_proposition2() -> Finding:
             cases.append(after >= before - ROUNDING)
     text = f"the effective rank did not fall in {share(cases, 'draws')} that meet the condition"
     return Finding(every(cases), text, f"{len(cases)} draws")
+
+
+def gradient_of_uniformity() -> Finding:
+    """Claim: the gradient of Σᵢ log Σⱼ exp(hᵢ·hⱼ/τ) is (D⁻¹A + AD⁻¹)H/τ, A = exp(HHᵀ/τ)."""
+    errors = []
+    for (H, _), tau in product(islice(draws(), MAPS), (0.5, 1.0, 2.0)):
+        H = H.clone().requires_grad_()
+        logits = H @ H.mT / tau
+        (gradient,) = torch.autograd.grad(logits.logsumexp(dim=-1).sum(), H)
+        shares = logits.softmax(dim=-1)  # D⁻¹A; A is symmetric, so AD⁻¹ is its transpose
+        printed = ((shares + shares.mT) @ H / tau).detach()
+        errors.append(float((gradient - printed).abs().max() / printed.abs().max()))
+    text = f"relative difference {above_rounding(max(errors))}"
+    return Finding(
+        every(error < 1e-12 for error in errors), text, f"{len(errors)} draws of H and τ"
+    )
 
 
 def gradient_of_dimensions() -> Finding:
