@@ -49,7 +49,7 @@ from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
 from filelock import FileLock
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.launch.script import add_publish, run_script
+from oversmoothing.lab.launch.script import Parser, add_publish, number, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 
 THEMES = ("graphs", "images", "sizes")  # each with a file of cases, and two files in results/bench
@@ -365,10 +365,15 @@ def add_options(parser: argparse.ArgumentParser, case: Case) -> list[str]:
         elif isinstance(default, bool):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
         elif isinstance(default, tuple):
-            parser.add_argument(flag, nargs="+", type=type(default[0]), default=default)
+            parser.add_argument(flag, nargs="+", type=_reader(default[0]), default=default)
         else:
-            parser.add_argument(flag, type=type(default), default=default)
+            parser.add_argument(flag, type=_reader(default), default=default)
     return [each.name for each in given]
+
+
+def _reader(default: Any) -> Callable[[str], Any]:
+    """Returns what reads the value of an option with this default."""
+    return {int: whole(), float: number}.get(type(default), type(default))
 
 
 def main() -> int:
@@ -380,15 +385,11 @@ def main() -> int:
         return 0
     case = None if words[0] == "page" else case_of(words[0])
     about = inspect.getdoc(case) if case else "Writes the pages of the record again."
-    parser = argparse.ArgumentParser(
-        f"bench.py {words[0]}",
-        description=about,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(about, f"bench.py {words[0]}")
     own = add_options(parser, case) if case else []
     add_publish(parser)
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
+    parser.add_argument("--rounds", type=whole(), default=5, help="the forms take turns in each")
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # key of a comparison, form
     options = parser.parse_args(words[1:])
     if case is None:

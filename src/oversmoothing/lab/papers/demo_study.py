@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import webbrowser
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from oversmoothing.lab.drawing.methods import styles_of
 from oversmoothing.lab.drawing.panels import LINES, depth_axis, extremes, panels
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
+from oversmoothing.lab.launch.script import Parser
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.processes import in_processes
 from oversmoothing.lab.report.page import Section, write_page
@@ -61,8 +61,7 @@ class Part(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Writes ``outputs/demo/index.html``; returns 1 if some run failed."""
-    doc = __doc__.split("\n")[0]
-    ArgumentParser(prog="oversmoothing figure demo", description=doc).parse_args(argv)
+    Parser(__doc__, "oversmoothing figure demo").parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw/ind.cora.graph"
     data = "cora" if cora.is_file() else "sbm"
     networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
