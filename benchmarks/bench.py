@@ -49,7 +49,7 @@ from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
 from filelock import FileLock
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.launch.script import Parser, add_publish, number, run_script, whole
+from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 
 THEMES = ("graphs", "images", "sizes")  # each with a file of cases, and two files in results/bench
@@ -373,7 +373,7 @@ def add_options(parser: argparse.ArgumentParser, case: Case) -> list[str]:
 
 def _reader(default: Any) -> Callable[[str], Any]:
     """Returns what reads the value of an option with this default."""
-    return {int: whole(), float: number}.get(type(default), type(default))
+    return {int: whole(), float: finite}.get(type(default), type(default))
 
 
 def main() -> int:

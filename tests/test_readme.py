@@ -22,6 +22,7 @@ from oversmoothing.lab import figure
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.command import command
 from oversmoothing.lab.launch.config import plan
+from oversmoothing.lab.papers import demo_study
 from oversmoothing.lab.report.tables import load
 
 README = ROOT / "README.md"
@@ -155,6 +156,13 @@ def made(words: list[str]) -> None:
         known_flags(*shlex.split(line))
 
 
+def test_the_demo_takes_as_long_as_it_says() -> None:
+    [said] = re.findall(
+        r"make demo +# (\d+) minutes on two CPU cores, (\d+) on one", README.read_text()
+    )
+    assert said == (str(demo_study.minutes(2)), str(demo_study.minutes(1)))
+
+
 def test_make_help_lists_the_variables_that_the_commands_take() -> None:
     text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
     assert max(map(len, text.splitlines())) <= 100
@@ -172,7 +180,11 @@ def test_make_help_lists_the_variables_that_the_commands_take() -> None:
 REFUSED = {  # by make, in one line, before anything runs
     **{f"table5 {word}": word.split("=")[0] for word in ("DTAA=cora", "data=cora", "SEED=0")},
     **{f"table5 {word}": word.split("=")[0] for word in ("REPLACE=0", "PLAN=no", "NAME=table6")},
-    **{"report DATA=cora": "DATA", "cures DATA=cora": "DATA", "bench OVERRIDES=device=cpu": "OVERRIDES"},
+    **{
+        "report DATA=cora": "DATA",
+        "cures DATA=cora": "DATA",
+        "bench OVERRIDES=device=cpu": "OVERRIDES",
+    },
     **{"tabel5": "tabel5", "report table9": "table9", "torture N=x": "N"},
 }
 

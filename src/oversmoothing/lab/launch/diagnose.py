@@ -85,8 +85,12 @@ def _options() -> Namespace:
     parser.add_argument("--layers", nargs="+", help="names or globs; default: repeated blocks")
     parser.add_argument("--metrics", nargs="+", help="default: all that can be measured")
     parser.add_argument("--layout", help="BNC, NBC, BCN, BCHW or BHWC, where it is not clear")
-    parser.add_argument("--prefix", type=whole(0), help="number of leading tokens to leave out, such as CLS")
-    parser.add_argument("--batch", type=whole(), default=16, help="samples in a forward pass; default: 16")
+    parser.add_argument(
+        "--prefix", type=whole(0), help="number of leading tokens to leave out, such as CLS"
+    )
+    parser.add_argument(
+        "--batch", type=whole(), default=16, help="samples in a forward pass; default: 16"
+    )
     parser.add_argument("--limit", type=whole(), default=64, help="number of samples; default: 64")
     parser.add_argument("--seed", type=SEED, help="seed of the run, or of random weights")
     parser.add_argument("--device", default="auto", help=DEVICE)

@@ -30,8 +30,8 @@ def main() -> int:
     parser = Parser(__doc__)
     known = "graphs (default: all), or voc: VOC 2012 and SBD, a download of 3.4 GB"
     parser.add_argument("names", nargs="*", default=GRAPHS, help=known)
-    root = {"type": Path, "default": os.environ.get("DATA_ROOT", "data")}
-    parser.add_argument("--root", **root, help="folder of all data; default: $DATA_ROOT, or data")
+    parser.add_argument("--root", type=Path, default=os.environ.get("DATA_ROOT", "data"),
+                        help="folder of all data; default: $DATA_ROOT, or data")  # fmt: skip
     options = parser.parse_args()
     return max([_fetch(name, options.root) for name in options.names])
 

@@ -196,8 +196,8 @@ def _options() -> Namespace:
         default=512,
         help="longest side in pixels; larger images are scaled down; default: 512",
     )
-    out = {"type": Path, "default": Path("outputs/predictions")}
-    parser.add_argument("--out", **out, help="folder; default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("outputs/predictions"),
+                        help="folder; default: %(default)s")  # fmt: skip
     parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     parser.add_argument("--device", default="auto", help=DEVICE)
     add_trust(parser)

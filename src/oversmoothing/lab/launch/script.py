@@ -114,7 +114,7 @@ def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
     return read
 
 
-def number(text: str) -> float:
+def finite(text: str) -> float:
     """Reads the value of an option that is a finite number."""
     try:
         if math.isfinite(value := float(text)):

@@ -42,7 +42,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
-from oversmoothing.lab.launch.script import SEED, add_trust, number, split_words, whole
+from oversmoothing.lab.launch.script import SEED, add_trust, finite, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
@@ -99,7 +99,9 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
     parser.add_argument("--experiment", default="seg_voc_subset", help="default: %(default)s")
     parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
-    parser.add_argument("--step-sizes", type=number, nargs="+", default=STEP_SIZES, help="step sizes η")
+    parser.add_argument(
+        "--step-sizes", type=finite, nargs="+", default=STEP_SIZES, help="step sizes η"
+    )
     parser.add_argument("--iterations", type=whole(), default=12, help="iterations T of EM")
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
     parser.add_argument("--steps", type=whole(), default=40, help="number of training steps")

@@ -56,16 +56,17 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 
 def main() -> int:
     parser = Parser(__doc__)
-    page = {"type": Path, "default": Path("outputs/report.html")}
-    parser.add_argument("--page", **page, help="file of the first page; default: %(default)s")
+    parser.add_argument("--page", type=Path, default=OUTPUTS / "report.html",
+                        help="file of the first page; default: %(default)s")  # fmt: skip
     parser.add_argument(
         "--runs", type=Path, help="write only the page of all runs, to this file of the site"
     )
-    parser.add_argument("--results", type=Path, default=None, help="folder of all results; default: results")
+    parser.add_argument("--results", type=Path, help="folder of all results; default: results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
     if options.runs:
         write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0
+    print("reads all results, tables and claims; takes about a minute", flush=True)
     cells = load(results / "expected")
     names = dict.fromkeys(cell.table for cell in cells)
     judged, tables = {}, []
