@@ -50,7 +50,7 @@ from filelock import FileLock
 from torch.profiler import ProfilerActivity, profile
 
 from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.launch.script import add_publish, run_script
+from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 
 THEMES = ("graphs", "images", "sizes")  # each with a file of cases, and two files in results/bench
@@ -392,10 +392,15 @@ def add_options(parser: argparse.ArgumentParser, case: Case) -> list[str]:
         elif isinstance(default, bool):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
         elif isinstance(default, tuple):
-            parser.add_argument(flag, nargs="+", type=type(default[0]), default=default)
+            parser.add_argument(flag, nargs="+", type=_reader(default[0]), default=default)
         else:
-            parser.add_argument(flag, type=type(default), default=default)
+            parser.add_argument(flag, type=_reader(default), default=default)
     return [each.name for each in given]
+
+
+def _reader(default: Any) -> Callable[[str], Any]:
+    """Returns what reads the value of an option with this default."""
+    return {int: whole(), float: finite}.get(type(default), type(default))
 
 
 def main() -> int:
@@ -407,17 +412,13 @@ def main() -> int:
         return 0
     case = None if words[0] == "page" else case_of(words[0])
     about = inspect.getdoc(case) if case else "Writes the pages of the record again."
-    parser = argparse.ArgumentParser(
-        f"bench.py {words[0]}",
-        description=about,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(about, f"bench.py {words[0]}")
     own = add_options(parser, case) if case else []
     add_publish(parser)
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--rounds", type=int, default=5, help="the forms take turns in each")
+    parser.add_argument("--rounds", type=whole(), default=5, help="the forms take turns in each")
     parser.add_argument(
-        "--profile", type=int, default=0, metavar="N", help="print the N costliest kernels instead"
+        "--profile", type=whole(0), default=0, metavar="N", help="print the N costliest kernels"
     )
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # key of a comparison, form
     options = parser.parse_args(words[1:])

@@ -8,7 +8,6 @@ gets an interrupt, as from Ctrl-C, and continues from its last checkpoint the ne
 the list of finished items are in outputs/gpu, which can be copied from machine to machine.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any
 import yaml
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.launch.script import Parser, finite, run_script
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import write_text
 
@@ -124,11 +123,14 @@ def plan(items: list[Item], folder: Path, minutes: float) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "--minutes", type=finite, default=12, help="wall time for all (default: 12)"
+    )
     parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="only these items")
-    parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"))
+    parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"),
+                        help="of logs; default: %(default)s")  # fmt: skip
     args = parser.parse_args()
     items = queue()
     if unknown := set(args.only or ()) - {item["name"] for item in items}:

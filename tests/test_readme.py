@@ -22,6 +22,7 @@ from oversmoothing.lab import figure
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.command import command
 from oversmoothing.lab.launch.config import plan
+from oversmoothing.lab.papers import demo_study
 from oversmoothing.lab.report.tables import load
 
 README = ROOT / "README.md"
@@ -128,8 +129,10 @@ def known_flags(name: str, *words: str) -> None:
         assert words[0] in TABLES, words[0]
     inner = words[:1] if name == "figure" or words[:1] == ("labels",) else ()
     words = words[: words.index("--")] if "--" in words else words
+    text = printed_help("src/oversmoothing/__main__.py", name, *inner)
+    usage = text.partition("\n\n")[0] if text.startswith("usage: ") else text
     for flag in (word for word in words if word.startswith("-")):
-        assert flag in printed_help("src/oversmoothing/__main__.py", name, *inner), f"{name} {flag}"
+        assert flag in usage, f"{name} {flag}"
 
 
 @functools.cache
@@ -153,11 +156,36 @@ def made(words: list[str]) -> None:
         known_flags(*shlex.split(line))
 
 
+def test_the_demo_takes_as_long_as_it_says() -> None:
+    [said] = re.findall(
+        r"make demo +# (\d+) minutes on two CPU cores, (\d+) on one", README.read_text()
+    )
+    assert said == (str(demo_study.minutes(2)), str(demo_study.minutes(1)))
+
+
+def test_make_help_lists_the_variables_that_the_commands_take() -> None:
+    text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert max(map(len, text.splitlines())) <= 100
+    listed = dict(re.findall(r"^  make (\w+) .*\n {5}([A-Z ]+)$", text, re.M))
+    assert listed.keys() == {"data", "plan", "tune", "table", "figure", "fig1", "fig2", "claims",
+                             "cures", "bench", "gpu", "torture"}  # fmt: skip
+    every = {name for names in listed.values() for name in names.split()}
+    described = text.partition("Variables:")[2]
+    assert not [name for name in every if f"{name}=" not in described]
+    for target in listed.keys() - {"figure"}:  # not every figure has all of them
+        values = {"NAME": "table6"}
+        made([target, *(f"{name}={values.get(name, 1)}" for name in listed[target].split())])
+
+
 REFUSED = {  # by make, in one line, before anything runs
     **{f"table5 {word}": word.split("=")[0] for word in ("DTAA=cora", "data=cora", "SEED=0")},
     **{f"table5 {word}": word.split("=")[0] for word in ("REPLACE=0", "PLAN=no", "NAME=table6")},
-    **{"report DATA=cora": "DATA", "bench OVERRIDES=device=cpu": "OVERRIDES"},
-    **{"tabel5": "tabel5", "report table9": "table9"},
+    **{
+        "report DATA=cora": "DATA",
+        "cures DATA=cora": "DATA",
+        "bench OVERRIDES=device=cpu": "OVERRIDES",
+    },
+    **{"tabel5": "tabel5", "report table9": "table9", "torture N=x": "N"},
 }
 
 
@@ -169,10 +197,15 @@ def test_make_refuses_targets_options_and_values_of_switches(words: str) -> None
 
 
 def test_make_keeps_the_words_of_its_values() -> None:
-    words = ["table5", "COLUMNS='mean IoU' L=2", "RUN=outputs/its own 'run'"]
-    dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
-    line = shlex.split(re.findall(RUN, dry.stdout)[0])
-    assert line == ["table", "table5", "--columns", "mean IoU", "L=2", "--run", words[2][4:]]
+    for words, line in (
+        (["table5", "COLUMNS='mean IoU' L=2"], ["table", "table5", "--columns", "mean IoU", "L=2"]),
+        (
+            ["figure", "NAME=hem_fig4", "RUN=outputs/its own 'run'"],
+            ["figure", "hem_fig4", "--run", "outputs/its own 'run'"],
+        ),
+    ):
+        dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+        assert shlex.split(re.findall(RUN, dry.stdout)[0]) == line
 
 
 def test_make_bench_measures_cases_that_exist() -> None:

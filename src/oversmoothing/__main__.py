@@ -21,7 +21,7 @@ COMMANDS = {  # name -> module with the function main, and what it does
     "tune": ("report.tune", "search settings by validation accuracy"),
     "predict": ("launch.predict", "draw the predictions of a trained network"),
     "evaluate": ("launch.evaluate", "measure a trained network with other settings"),
-    "data": ("data.get", "download and verify raw data; convert labels"),
+    "data": ("launch.get", "download and verify raw data; convert labels"),
     "report": ("report.write_report", "write the pages of all results and of all runs"),
 }
 

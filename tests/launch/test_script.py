@@ -58,6 +58,33 @@ def test_a_command_line_without_a_command_prints_help_as_git_does(
         assert "usage: oversmoothing COMMAND" in capsys.readouterr().out
 
 
+MISTAKES = {  # command -> what the only line names first
+    "evaluate": "--run",
+    "evaluate --run x --split test": "--split",
+    "predict photo.jpg": "--run",
+    "diagnose": "source",
+    "table table5 --seed 0 --colums L=2": "--colums",
+    "table table5 device=cpu": "device=cpu",
+    "tune table6 --plam": "--plam",
+    "figure cures --layers x": "--layers",
+    "figure hem_fig3 --step-sizes a": "--step-sizes",
+    "data labels onehot.npy": "--out",
+    "report results": "results",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_wrong_option_is_one_line_with_its_name(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["oversmoothing", *words.split()])
+    with pytest.raises(InputError) as refused:
+        main()
+    assert refused.value.key == MISTAKES[words]
+    assert len(refused.value.lines) == 1
+    assert capsys.readouterr().err == ""
+
+
 def test_a_gpu_without_float64_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

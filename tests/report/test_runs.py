@@ -72,8 +72,10 @@ def test_the_page_needs_no_network_and_holds_the_rows(tmp_path: Path, runs: list
 
 
 def test_methods_have_one_name(runs: list[Run]) -> None:
-    names = {run.method for run in runs}
-    assert {"layernorm+residual", "residual", "gcnii", "jknet"} <= names
+    names, networks = ({getattr(run, key) for run in runs} for key in ("method", "network"))
+    assert {"LayerNorm+residual", "residual", "DGN", "centered", "none"} <= names
+    assert {"GCN", "GCNII", "JKNet", "DAGNN"} <= networks and not names & networks
+    assert len({name.lower() for name in names | networks}) == len(names | networks)
     for run in runs:
         skips = {"backbone.residual=1", "backbone.residual=2", "backbone.skip=residual"}
         assert bool(skips & {*run.command.split()}) == ("residual" in run.method.split("+"))
@@ -84,13 +86,14 @@ def test_methods_have_one_name(runs: list[Run]) -> None:
 def test_a_browser_filters_sorts_and_counts(tmp_path: Path, runs: list[Run]) -> None:
     write_runs(page := tmp_path / "runs.html", RESULTS, ("index.html", "Documentation"))
     of_table = [run for run in runs if "cures" in run.tables and run.data == "cora"]
-    expected = sorted((run.mean for run in of_table), reverse=True)
     browser = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    address = f"file://{page}#table=cures&data=cora&sort=mean&down=true"
-    made = subprocess.run([*browser, address], capture_output=True, text=True, timeout=120).stdout
-    shown = re.findall(r'data-name="mean"[^>]*>([\d.]+)<', made)
-    assert shown == [f"{mean:.2f}" for mean in expected]
-    assert f"{len(expected)} of {len(runs)} runs" in made
+    for down, best_first in (("", True), ("&down=false", False)):
+        expected = sorted((run.mean for run in of_table), reverse=best_first)
+        address = f"file://{page}#table=cures&data=cora&sort=mean{down}"
+        done = subprocess.run([*browser, address], capture_output=True, text=True, timeout=120)
+        shown = re.findall(r'data-name="mean"[^>]*>([\d.]+)<', done.stdout)
+        assert shown == [f"{mean:.2f}" for mean in expected]
+        assert f"{len(expected)} of {len(runs)} runs" in done.stdout
 
 
 def test_a_cell_of_the_study_has_its_metric_and_commands(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.store import run as store_run
 from oversmoothing.lab.store.files import replacing, write_atomically, write_text
 from oversmoothing.lab.store.lookup import find
 from oversmoothing.lab.store.results import read_result, write_result
@@ -42,13 +43,17 @@ def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> None:
-    run = Recorder(tmp_path / "run", [0, 1])
+    run = Recorder(tmp_path / "nodes-cora-1a", [0, 1])
     run.log(epoch=1, loss=[9.0, 9.0])  # no training is shown
-    with run.progress(40, "run"):
+    with run.progress(40, "epoch") as bar, pytest.MonkeyPatch.context() as patch:
         run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5, 0.9]}] * 2)
-        run.log(epoch=40, loss=[0.0, 0.0])  # within a second
-    numbers = "loss 1.5, lr 0.1, cosine 0.5 -> 0.9"
-    assert capsys.readouterr().err == f"run/s0-1: epoch 20 of 40: {numbers}\n"
+        run.log(epoch=30, loss=[0.0, 0.0])  # within a second
+        patch.setattr(store_run, "SILENCE", 0.0)
+        bar.update(31)
+    assert capsys.readouterr().err == (
+        "nodes-cora-1a/s0-1: epoch 20 of 40: loss 1.5, lr 0.1, cosine 0.5 -> 0.9\n"
+        "1a/s0-1: epoch 31 of 40\n"
+    )
 
 
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, s
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}'])
+@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}', '{"seeds": {"0": 3}}'])
 def test_a_result_of_another_form_is_set_aside(tmp_path: Path, text: str) -> None:
     (tmp_path / "result.json").write_text(text)
     with pytest.warns(UserWarning, match="set aside"):

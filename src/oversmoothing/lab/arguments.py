@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
-from omegaconf import DictConfig
+from hydra.utils import get_method, instantiate
+from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, meant
 
@@ -32,9 +33,26 @@ def build(node: DictConfig, **arguments: Any) -> Any:
     try:
         return instantiate(node, _convert_="all", **arguments)
     except InstantiationException as error:
-        if isinstance(error.__cause__, InputError):
-            raise error.__cause__ from None
+        if isinstance(refused := error.__cause__, InputError):
+            raise _with_whole_keys(refused, node, str(error)) from None
         raise
+
+
+def _with_whole_keys(refused: InputError, node: DictConfig, said: str) -> InputError:
+    """Returns the error of a part within a part, which says ``data.split``, with ``data.of.split``.
+
+    Args:
+        refused: error of the inner part.
+        node: the outer part.
+        said: message of Hydra's exception, which ends with the key of the inner part.
+    """
+    outer, _, inner = said.rpartition("full_key: ")[2].partition(".")
+    found = OmegaConf.select(node, inner) if inner else None
+    if not isinstance(found, DictConfig) or "_target_" not in found:
+        return refused
+    own = {*found, *signature(get_method(found["_target_"]))[0]}
+    keys = rf"\b{re.escape(outer)}\.(?=({'|'.join(map(re.escape, own))})\b)"
+    return InputError(re.sub(keys, f"{outer}.{inner}.", str(refused)))
 
 
 def signature_problems(
@@ -62,7 +80,7 @@ def signature_problems(
         if name not in own and not open_ended:
             taken = "does not come from the config" if name in known else "no such key"
             problems.append(f"{prefix}{name}: {taken}; {meant(name, own)}")
-        elif name in hints and not _fits(value, hints[name]):
+        elif name in hints and not fits(value, hints[name]):
             expected = describe(hints[name])
             problems.append(f"{prefix}{name}: expected {expected}, got {_shown(value)}")
     if given is not None:
@@ -91,7 +109,7 @@ def is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and not variadic
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
     """Whether a value has a type; types that YAML cannot hold are not checked."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(value, dict) and "_target_" in value:
@@ -100,10 +118,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(value == known and type(value) is type(known) for known in arguments)
     if origin in (typing.Union, types.UnionType):
         checked = [argument for argument in arguments if is_checked(argument)]
-        return any(_fits(value, argument) for argument in checked or arguments)
+        return any(fits(value, argument) for argument in checked or arguments)
     if origin in (list, tuple):
         inner = arguments[0] if arguments else Any
-        return isinstance(value, list) and all(_fits(item, inner) for item in value)
+        return isinstance(value, list) and all(fits(item, inner) for item in value)
     if hint is float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return number and math.isfinite(value)

@@ -25,7 +25,7 @@ FIGURES = {  # name -> module of lab/papers, and what it shows
     "claims": ("claims", "what the papers claim, with verdicts"),
     "hero": ("hero", "the figure of the first page: what collapses, and what helps"),
     "speed": ("speed", "what each method adds to the time of a training step"),
-    "demo": ("demo_study", "a tour of five minutes"),
+    "demo": ("demo_study", "a tour in minutes"),
 }
 
 

@@ -6,14 +6,17 @@ parts shows. Hydra gets the command only to show something, or for its launchers
 """
 
 import argparse
+import contextlib
+import io
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +58,7 @@ SWITCHES = (
 WITH_VALUE = ("--package -p", "--config-dir -cd")
 REFUSED = ("--config-path -cp", "--config-name -cn", "--experimental-rerun")
 SHOWN = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+BASES = re.compile(r"(?m)^(\w+: )(?:_\w+, )+")  # the first names of a group, which are sorted
 BUSY = "left for later"
 
 
@@ -336,10 +340,24 @@ def run_by_hydra(words: list[str]) -> None:
     sys.argv[1:] = words
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors, with further lines
     try:
-        _by_hydra()
+        with _without_bases():
+            _by_hydra()
     except CompactHydraException as error:
         complain(*str(error).removeprefix("error: ").splitlines())
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def _without_bases() -> Iterator[None]:
+    """Leaves configs such as ``_graph``, which others extend, out of the groups in Hydra's help."""
+    if not {"-h", "--help"} & {*sys.argv[1:]}:
+        yield
+        return
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            yield
+    finally:
+        print(BASES.sub(r"\1", shown.getvalue()), end="")
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")

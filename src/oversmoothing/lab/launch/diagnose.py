@@ -1,14 +1,14 @@
-"""The command ``oversmoothing diagnose``: prints a table, and writes it and a figure.
+"""Measures a model layer by layer: prints a table, and writes it and a figure.
 
 oversmoothing diagnose timm:vit_base_patch16_224 --images photos
 oversmoothing diagnose hf:bert-base-uncased --text sentences.txt --reference random
 oversmoothing diagnose outputs/wsss-…                  # on the validation data of the run
-
-Packages are imported where they are used: timm and transformers do not need those of experiments.
 """
 
+# Packages are imported where they are used: timm and transformers do not need those of experiments.
+
 import re
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, described, install, meant
 from oversmoothing.lab.data.loading import evenly_spaced
-from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import FORBIDDEN, offline, writing
 
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def _options() -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("source", help="timm:NAME, hf:NAME_OR_FOLDER, or the folder of a run")
     parser.add_argument("--images", type=Path, help="folder of images")
     parser.add_argument("--text", type=Path, help="file with one text per line")
@@ -85,11 +85,15 @@ def _options() -> Namespace:
     parser.add_argument("--layers", nargs="+", help="names or globs; default: repeated blocks")
     parser.add_argument("--metrics", nargs="+", help="default: all that can be measured")
     parser.add_argument("--layout", help="BNC, NBC, BCN, BCHW or BHWC, where it is not clear")
-    parser.add_argument("--prefix", type=int, help="leading tokens to leave out, such as CLS")
-    parser.add_argument("--batch", type=whole(), default=16, help="samples in a forward pass")
-    parser.add_argument("--limit", type=whole(), default=64, help="number of samples")
+    parser.add_argument(
+        "--prefix", type=whole(0), help="number of leading tokens to leave out, such as CLS"
+    )
+    parser.add_argument(
+        "--batch", type=whole(), default=16, help="samples in a forward pass; default: 16"
+    )
+    parser.add_argument("--limit", type=whole(), default=64, help="number of samples; default: 64")
     parser.add_argument("--seed", type=SEED, help="seed of the run, or of random weights")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", help=DEVICE)
     add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
     return parser.parse_args()

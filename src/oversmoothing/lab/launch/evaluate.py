@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.config import parse
-from oversmoothing.lab.launch.script import SEED, add_trust
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust
 from oversmoothing.lab.launch.trained import load, require_seed
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
@@ -176,11 +176,11 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
         for flag, word in zip(["", *argv], argv)
         if "=" in word and not word.startswith("-") and flag != "--run"
     ]
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--run", required=True, help="folder, name or id of a run of task=wsss")
     parser.add_argument("--seed", type=SEED, nargs="+", help="default: all that were trained")
-    parser.add_argument("--split", choices=("val", "train"), default="val")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--split", choices=("val", "train"), default="val", help="default: val")
+    parser.add_argument("--device", default="auto", help=DEVICE)
     add_trust(parser)
     return parser.parse_args([word for word in argv if word not in words]), words
 

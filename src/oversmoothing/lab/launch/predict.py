@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from oversmoothing.lab.data.augment import Photo, open_photo
 from oversmoothing.lab.data.image_set import to_array, to_float, write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
-from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
 from oversmoothing.lab.launch.trained import TrainedRun, load
 from oversmoothing.lab.store.files import writing
 from oversmoothing.lab.tasks.segmentation_network import multi_scale
@@ -182,7 +182,7 @@ def require_own_files(images: list[str], out: Path) -> None:
 
 
 def _options() -> Namespace:
-    parser = ArgumentParser(description=USAGE, formatter_class=RawDescriptionHelpFormatter)
+    parser = Parser(USAGE)
     parser.add_argument("images", nargs="+", help="files, or ids of the run's data set")
     parser.add_argument("--run", required=True, help="folder, name or id of a run")
     parser.add_argument("--seed", type=SEED, help="default: the first that was trained")
@@ -194,11 +194,12 @@ def _options() -> Namespace:
         "--longest",
         type=whole(),
         default=512,
-        help="longest side in pixels; larger images are scaled down",
+        help="longest side in pixels; larger images are scaled down; default: 512",
     )
-    parser.add_argument("--out", type=Path, default=Path("outputs/predictions"))
+    parser.add_argument("--out", type=Path, default=Path("outputs/predictions"),
+                        help="folder; default: %(default)s")  # fmt: skip
     parser.add_argument("--pdf", action="store_true", help="also save PDFs")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", help=DEVICE)
     add_trust(parser)
     return parser.parse_args()
 

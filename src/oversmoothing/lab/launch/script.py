@@ -1,17 +1,24 @@
 """What the commands share: exit codes, options, and overrides after ``--``."""
 
 import argparse
+import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
-from oversmoothing.errors import InputError, complain, lack, one_line_warnings
+from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
 from oversmoothing.lab.store.files import results
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
 OUTPUTS = Path("outputs")
+DEVICE = "auto, cpu, cuda or cuda:1; default: auto"
+OVERRIDES = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
+MISSING = "the following arguments are required: "  # as argparse says it
+UNKNOWN = "unrecognized arguments: "
 
 
 def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None:
@@ -42,6 +49,43 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     sys.exit(code)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a mistake as every command does: in one line, without its usage.
+
+    Args:
+        doc: docstring of a module, which the help shows line by line.
+        prog: the command; None: the script of this process.
+        overrides: whether the command takes overrides after ``--``.
+    """
+
+    def __init__(self, doc: str, prog: str | None = None, overrides: bool = False) -> None:
+        lines = argparse.RawDescriptionHelpFormatter
+        about, end = doc.replace("``", "`").strip(), OVERRIDES if overrides else None
+        super().__init__(prog, description=about, epilog=end, formatter_class=lines)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises Problems: each line names the option, what was expected, and where help is."""
+        raise Problems([f"{line}; see {self.prog} --help" for line in self._said(message)])
+
+    def _said(self, message: str) -> list[str]:
+        """Returns a line for each mistake."""
+        options = {"/".join(own.option_strings) or own.dest: own for own in self._actions}
+        if message.startswith(MISSING):
+            names = message.removeprefix(MISSING).split(", ")
+            return [f"{name}: missing; expected {options[name].help}" for name in names]
+        if message.startswith(UNKNOWN):
+            word = message.removeprefix(UNKNOWN).split(" ")[0]
+            flag = word.partition("=")[0]
+            if word.startswith("-"):
+                return [f"{flag}: no such option; {meant(flag, options)}"]
+            after = self.epilog == OVERRIDES and "=" in word
+            return [f"{word}: not expected here{f'; write it after --: -- {word}' * after}"]
+        name, _, problem = message.removeprefix("argument ").partition(": ")
+        if (chosen := re.match("invalid choice: '(.*?)'", problem)) and name in options:
+            problem = f"expected {' or '.join(options[name].choices)}, got {chosen[1]}"
+        return [f"{name}: {problem}"]
+
+
 def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
     """Splits a command at ``--``: arguments of the script, overrides for every run."""
     cut = argv.index("--") if "--" in argv else len(argv)
@@ -60,13 +104,24 @@ def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
     """Returns an argument type for whole numbers from ``least`` to ``most``."""
 
     def read(text: str) -> int:
-        number = int(text) if len(text) < 20 else most + 1
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"expected {least} to {most:,}, got {text[:20]}")
+        digits = text.removeprefix("-")
+        number = int(text) if digits.isdecimal() and len(digits) < 20 else None
+        if number is None or not least <= number <= most:
+            span = f"a whole number from {least} to {most:,}"
+            raise argparse.ArgumentTypeError(f"expected {span}, got {text[:20]}")
         return number
 
-    read.__name__ = "int"  # argparse shows it in errors
     return read
+
+
+def finite(text: str) -> float:
+    """Reads the value of an option that is a finite number."""
+    try:
+        if math.isfinite(value := float(text)):
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected a number, got {text[:20]}")
 
 
 SEED = whole(0, 2**63 - 1)
@@ -101,7 +156,7 @@ def records_of(target: Path) -> Path:
 
 def add_cells(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose a table, its cells, and where it is written."""
-    parser.add_argument("table", help="name in results/expected/*.yaml")
+    parser.add_argument("table", help="name of a table in results/expected/*.yaml")
     add_publish(parser, "--results")
     for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")

@@ -4,25 +4,24 @@
 """
 
 import re
-from argparse import ArgumentParser
 
-from oversmoothing.lab.launch.script import add_publish
+from oversmoothing.lab.launch.script import Parser, add_publish
 from oversmoothing.lab.store.files import results
 
 RESULTS = results()
 
 
-def figure_parser(doc: str, pdf: bool = True) -> ArgumentParser:
-    """Returns a parser whose help is the first line of a module's docstring.
+def figure_parser(doc: str, pdf: bool = True, overrides: bool = False) -> Parser:
+    """Returns a parser whose help is the docstring of a module.
 
     Its ``target`` is the folder that the results are written to.
 
     Args:
         doc: ``__doc__`` of the module, with its command.
         pdf: whether to add ``--pdf``.
+        overrides: whether the command takes overrides after ``--``.
     """
-    command = re.search(r"oversmoothing figure \w+", doc)[0]
-    parser = ArgumentParser(prog=command, description=doc.split("\n")[0])
+    parser = Parser(doc, re.search(r"oversmoothing figure \w+", doc)[0], overrides)
     add_publish(parser)
     if pdf:
         parser.add_argument("--pdf", action="store_true", help="also save PDFs")

@@ -44,7 +44,7 @@ FAILURE = ("block", "weights", "seed", "gamma", "depth", "rank", "first_depth_of
 
 def main(argv: list[str]) -> int:
     """Draws the figure; returns 1 if a run failed, whose panel is left blank."""
-    parser = figure_parser(__doc__)
+    parser = figure_parser(__doc__, overrides=True)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     parser.add_argument("--folder", type=Path, help="where the figure of another grid goes")
     words, overrides = split_words(argv)

@@ -21,7 +21,7 @@ WEIGHTS = {
 
 def main(argv: list[str]) -> int:
     """Writes ``propositions.md``; returns 1 if a run failed."""
-    parser = figure_parser(__doc__, pdf=False)
+    parser = figure_parser(__doc__, pdf=False, overrides=True)
     parser.add_argument("--jobs", type=whole(), default=1, help="number of processes side by side")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)

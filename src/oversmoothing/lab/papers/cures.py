@@ -19,7 +19,7 @@ from pathlib import Path
 from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.launch.command import same_runs
-from oversmoothing.lab.launch.script import whole
+from oversmoothing.lab.launch.script import split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.cures_cells import (
     Place,
@@ -111,7 +111,7 @@ def _died(work: tuple[Place, Cell, list[Record], list[str]]) -> None:
 
 def arguments(argv: list[str]) -> Namespace:
     """Reads the command line."""
-    parser = figure_parser(__doc__)
+    parser = figure_parser(__doc__, overrides=True)
     for name in ("graphs", "networks", "methods"):
         parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
     parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
@@ -120,5 +120,7 @@ def arguments(argv: list[str]) -> Namespace:
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
     parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--jobs", type=whole(), default=1, help="cells side by side")
-    parser.add_argument("overrides", nargs="*", help="after --: overrides for all runs")
-    return parser.parse_args(argv)
+    words, overrides = split_words(argv)
+    options = parser.parse_args(words)
+    options.overrides = overrides
+    return options

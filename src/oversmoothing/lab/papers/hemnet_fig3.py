@@ -6,7 +6,7 @@
 
 Without --run, a network is trained for --steps steps with each η, always from the same start and on
 the same batches. Panels a to c show the start, panel d the training. With --run nothing is trained,
-and panels a to c show that network. Words after -- are overrides of the experiment.
+and panels a to c show that network.
 
 X are the tokens that enter the EM (Song, Kim, Shim, AAAI 2021, 5.2).
 """
@@ -42,7 +42,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
-from oversmoothing.lab.launch.script import SEED, add_trust, split_words, whole
+from oversmoothing.lab.launch.script import SEED, add_trust, finite, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
@@ -95,12 +95,14 @@ def main(argv: list[str]) -> int:
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
-    parser = figure_parser(__doc__)
+    parser = figure_parser(__doc__, overrides=True)
     parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
-    parser.add_argument("--experiment", default="seg_voc_subset")
-    parser.add_argument("--seed", type=SEED, default=0)
-    parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="η")
-    parser.add_argument("--iterations", type=whole(), default=12, help="T")
+    parser.add_argument("--experiment", default="seg_voc_subset", help="default: %(default)s")
+    parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
+    parser.add_argument(
+        "--step-sizes", type=finite, nargs="+", default=STEP_SIZES, help="step sizes η"
+    )
+    parser.add_argument("--iterations", type=whole(), default=12, help="iterations T of EM")
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
     parser.add_argument("--steps", type=whole(), default=40, help="number of training steps")
     parser.add_argument("--every", type=whole(), default=20, help="steps between measurements")

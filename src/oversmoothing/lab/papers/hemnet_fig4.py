@@ -28,7 +28,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.launch import trained
-from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, add_trust, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3 import Recorded, em_of, recording
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, whole_image
@@ -43,9 +43,9 @@ def main(argv: list[str]) -> int:
     parser = figure_parser(__doc__)
     parser.add_argument("image", nargs="?", help="id of the run's data set")
     parser.add_argument("--run", help="of task=segmentation with EM; default: the subset's, HEM")
-    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
     parser.add_argument("--number", type=whole(), default=3, help="bases, and channels, to show")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
     add_trust(parser)
     options = parser.parse_args(argv)

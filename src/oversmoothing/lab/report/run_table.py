@@ -10,12 +10,11 @@ new runs. Runs with a result in the output folder or a recorded result are skipp
 recorded results are not used; with --earlier, runs of earlier versions are repeated.
 
 A recorded seed keeps its result. If the output folder has another one, both are printed; --replace
-takes that of the output folder for the cells that are named. Words after -- are overrides for every
-run: `-- device=cpu threads=1`. --config-dir adds a folder of configs, as for train.py.
+takes that of the output folder for the cells that are named.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from oversmoothing.lab.launch.execute import finished
 from oversmoothing.lab.launch.script import (
     OUTPUTS,
     SEED,
+    Parser,
     add_cells,
     as_override,
     records_of,
@@ -47,8 +47,6 @@ from oversmoothing.lab.report.results import (
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.identity import run_id
-
-EPILOG = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
 
 
 def main() -> int:
@@ -80,7 +78,7 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def written(planned: list[Planned], shown: list[Cell], options: argparse.Namespace) -> list[Path]:
+def written(planned: list[Planned], shown: list[Cell], options: Namespace) -> list[Path]:
     """Writes a table, its records and its figure; prints some cells, and other values for seeds."""
     name = f"{planned[0].cell.table}.jsonl"
     records = records_beside(records_of(options.target) / name)
@@ -106,7 +104,7 @@ def _with_seeds(entry: Entry, p: Planned) -> Entry:
     return replace(entry, so_far=p.so_far, seeds=len(p.config.seeds)) if p.config else entry
 
 
-def again(p: Planned, options: argparse.Namespace) -> bool:
+def again(p: Planned, options: Namespace) -> bool:
     """Whether --earlier repeats a run whose result is of an earlier version."""
     return options.earlier and p.earlier and not finished(p.config)
 
@@ -126,8 +124,8 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
     return [config for p in missing for config in configs([*p.cell.words, *overrides])]
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=EPILOG)
+def arguments() -> Namespace:
+    parser = Parser(__doc__, overrides=True)
     add_cells(parser)
     parser.add_argument("--seeds", type=SEED, nargs="*", default=[], help="only these seeds")
     either = parser.add_mutually_exclusive_group()

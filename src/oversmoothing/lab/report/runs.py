@@ -1,8 +1,8 @@
 """Writes one page of all recorded runs, to filter and sort in a browser: ``oversmoothing report``.
 
 A row is a run with all its recorded seeds, without the candidates of a study that were not chosen.
-Runs of tables come from ``results/*.jsonl``, those of
-the study of methods from ``results/cures.csv``; the tables name their commands.
+Runs of tables come from ``results/*.jsonl``, those of the study of methods from
+``results/cures.csv``; the tables name their commands.
 """
 
 import json
@@ -18,13 +18,14 @@ from typing import Any
 from oversmoothing.lab.report.results import records_beside
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.store.files import read_csv, write_text
-from oversmoothing.lab.store.identity import option, short_name
+from oversmoothing.lab.store.identity import class_name, option, short_name
 from oversmoothing.lab.store.results import look_up
 
 TEMPLATE = "runs.html"
 GROUPS = ("data", "backbone", "aggregator", "aggregator@then", "experiment")
 SHOWN_APART = ("backbone.depth", "seeds", *GROUPS)  # keys that columns show, or the command
 DIGITS = 4
+NAMES = {"NoAggregator": "", "Centered": "centered", "DiffGroupNorm": "DGN"}  # as in the tables
 Line = dict[str, str]
 
 
@@ -158,12 +159,15 @@ def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> I
         if values.keys() <= {*map(str, cell.about.tuning_seeds)}:
             continue  # it was only tried
         words = [*cell.words, *candidate.split()]
+        networks = [word.partition("=")[2] for word in words if word.startswith("backbone=")]
+        if networks:  # the row is a network, not a method in one
+            network, method = class_name({"_part_": f"backbone/{networks[-1]}"}), "none"
         yield Run(
             id=own[0]["run"],
             data=graph.lower(),
-            network=network.lower(),
+            network=network,
             depth=int(layers),
-            method=method.lower(),
+            method=method,
             settings=candidate,
             metric=cell.metric,
             n=len(values),
@@ -185,24 +189,24 @@ def _data_name(config: Mapping[str, Any]) -> str:
 
 
 def _network_name(backbone: Mapping[str, Any]) -> str:
-    """Returns timm's name of a transformer, torch-geometric's of a convolution, or our own."""
-    name = backbone.get("name") or option(backbone, "conv") or short_name(backbone)
+    """Returns timm's name of a transformer, torch-geometric's of a convolution, or our class's."""
+    name = backbone.get("name") or option(backbone, "conv") or class_name(backbone)
     return name.split(".")[0]
 
 
 def _method(config: Mapping[str, Any]) -> str:
-    """Returns ``layernorm+residual``: the aggregators, and what the backbone does besides."""
+    """Returns ``LayerNorm+residual``: the aggregators, and what the backbone does besides."""
     backbone = config["backbone"]
     skip = option(backbone, "skip")
     beside = {
         "residual": option(backbone, "residual") or skip == "residual",
-        "gcnii": short_name(backbone) == "gcnii" or skip == "initial",
-        "jknet": option(backbone, "jumping") not in (None, "none"),
-        "dropedge": option(backbone, "drop_edge"),
+        "initial_residual": skip == "initial",
+        "jumping": short_name(backbone) == "pyg" and option(backbone, "jumping") != "none",
+        "DropEdge": option(backbone, "drop_edge"),
     }
-    parts = [short_name(config[key]) for key in ("aggregator", "then")]
+    parts = [NAMES.get(name := class_name(config[key]), name) for key in ("aggregator", "then")]
     parts += [name for name, used in beside.items() if used]
-    return "+".join(part for part in parts if part not in ("", "none")) or "none"
+    return "+".join(filter(None, parts)) or "none"
 
 
 def _environment(record: Mapping[str, Any]) -> str:

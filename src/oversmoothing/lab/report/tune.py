@@ -9,18 +9,19 @@ All configurations of a cell are trained together, and their number is halved se
 killed search continues with the same command. Trials and settings are written to outputs/tuning;
 --publish writes them to results/tuning, where the table reads them. Cells with known settings are
 skipped unless space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in
-parallel. Words after -- are overrides for every configuration: `-- device=cpu`.
+parallel.
 """
 
-import argparse
 import sys
 import traceback
+from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 
 from oversmoothing.errors import InputError, Problems, complain, meant
 from oversmoothing.lab.launch.command import same_runs
 from oversmoothing.lab.launch.script import (
+    Parser,
     add_cells,
     as_override,
     records_of,
@@ -55,7 +56,7 @@ def main() -> int:
     return 0 if all(good) else 1
 
 
-def searches_of(options: argparse.Namespace) -> list[CellSearch]:
+def searches_of(options: Namespace) -> list[CellSearch]:
     """Returns the searches of the cells that the command names.
 
     Raises:
@@ -86,7 +87,7 @@ def searches_of(options: argparse.Namespace) -> list[CellSearch]:
     ]
 
 
-def known(search: CellSearch, options: argparse.Namespace) -> bool:
+def known(search: CellSearch, options: Namespace) -> bool:
     """Whether the settings of a cell are recorded, or found where this command writes them."""
     recorded = records_of(options.target) / search.folder.relative_to(options.target)
     return search.done or replace(search, folder=recorded).done
@@ -141,8 +142,8 @@ def died(search: CellSearch) -> bool:
     return False
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def arguments() -> Namespace:
+    parser = Parser(__doc__, overrides=True)
     add_cells(parser)
     parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
     parser.add_argument(

@@ -1,15 +1,16 @@
-"""Writes two self-contained pages of everything under results/: ``oversmoothing report``.
+"""Writes two self-contained pages of everything under results/.
 
-The first has tables, figures and claims, the second, ``runs.html`` beside it, every recorded run.
-What only outputs/ has is shown beside it, and the page says so.
+    oversmoothing report
+
+The first has tables, figures and claims; the second, ``runs.html`` beside it, has every recorded
+run. Results that only outputs/ has are also shown, and marked as such.
 """
 
-import argparse
 import itertools
 from dataclasses import replace
 from pathlib import Path
 
-from oversmoothing.lab.launch.script import OUTPUTS
+from oversmoothing.lab.launch.script import OUTPUTS, Parser
 from oversmoothing.lab.report.claims import read_claims
 from oversmoothing.lab.report.page import Section, in_short, papers, write_page
 from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
@@ -54,16 +55,18 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=Path("outputs/report.html"))
+    parser = Parser(__doc__)
+    parser.add_argument("--page", type=Path, default=OUTPUTS / "report.html",
+                        help="file of the first page; default: %(default)s")  # fmt: skip
     parser.add_argument(
         "--runs", type=Path, help="write only the page of all runs, to this file of the site"
     )
-    parser.add_argument("--results", type=Path, default=None, help="folder of all results")
+    parser.add_argument("--results", type=Path, help="folder of all results; default: results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
     if options.runs:
         write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0
+    print("reads all results, tables and claims; takes about a minute", flush=True)
     cells = load(results / "expected")
     names = dict.fromkeys(cell.table for cell in cells)
     judged, tables = {}, []

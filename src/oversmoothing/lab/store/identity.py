@@ -106,6 +106,12 @@ def short_name(node: Node | DictConfig) -> str:
     return name.split("/")[-1] if "/" in name else ".".join(name.split(".")[-2:-1])
 
 
+def class_name(node: Node | DictConfig) -> str:
+    """Returns the name of the class of a part, such as ``PairNorm``; empty without a part."""
+    name = part_name(node)
+    return _table()["parts"].get(name, {}).get("targets", [name])[0].split(".")[-1]
+
+
 def option(node: Node, key: str) -> Any:
     """Returns an option of a part of an identity, which leaves out frozen defaults."""
     frozen = _table()["parts"].get(part_name(node), {}).get("defaults", {})

@@ -25,6 +25,8 @@ def _parse(path: Path) -> dict[str, Any]:
     result = json.loads(path.read_text("utf-8"))
     if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
         raise ValueError("it has no seeds")
+    if not all(isinstance(own, dict) for own in result["seeds"].values()):
+        raise ValueError("a seed has no numbers by name")
     return result
 
 

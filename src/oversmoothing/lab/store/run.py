@@ -119,6 +119,7 @@ class Recorder:
         self._sink, self._writes = sink, distributed.rank() == 0
         self._bar: tqdm | Lines | None = None
         self._told = 0.0  # when the last line of progress was printed
+        self._name = self.folder.name  # of the next one; after the first the id is enough
 
     def log(self, **metrics: Any) -> None:
         """Appends one line to ``metrics.jsonl``, sends it to the sink and shows its numbers."""
@@ -148,8 +149,8 @@ class Recorder:
         now = time.monotonic()
         if self._writes and now - self._told >= pause:
             self._told = now
-            run = f"{self.folder.name}/{group_name(self.seeds)}"
-            print(f"{run}: {words}", file=sys.stderr, flush=True)
+            run, self._name = self._name, self.folder.name.split("-")[-1]
+            print(f"{run}/{group_name(self.seeds)}: {words}", file=sys.stderr, flush=True)
 
     def diagnosis_due(self, step: int, last: bool = False) -> bool:
         """Whether this process measures the layers after a number of epochs or steps."""
@@ -243,15 +244,20 @@ class Recorder:
             write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
         return path
 
-    def progress(self, total: int, desc: str) -> "tqdm | Lines":
+    def progress(self, total: int, unit: str) -> "tqdm | Lines":
         """Creates a progress bar; without a terminal, lines are printed instead.
 
-        These are the log lines, and how far it is after ten seconds without one.
+        These are the log lines, and how far it is after ten seconds without one. The first line has
+        the name of the run, the others its id: several processes may print lines in turn.
+
+        Args:
+            unit: what is counted, such as ``epoch``.
         """
         silent = None if self._writes else True
+        desc = f"{self.folder.name}, {unit}"
         bar = tqdm(total=total, desc=desc, disable=silent, leave=False, dynamic_ncols=True)
         self._told = max(self._told, time.monotonic() - PAUSE)
-        self._bar = Lines(total, desc, self._tell) if bar.disable else bar
+        self._bar = Lines(total, unit, self._tell) if bar.disable else bar
         return self._bar
 
 
@@ -264,8 +270,8 @@ class Lines:
 
     disable = True
 
-    def __init__(self, total: int, desc: str, tell: Callable[[str, float], None]) -> None:
-        self.total, self.desc, self.tell, self.n = total, desc, tell, 0
+    def __init__(self, total: int, unit: str, tell: Callable[[str, float], None]) -> None:
+        self.total, self.unit, self.tell, self.n = total, unit, tell, 0
 
     def __enter__(self) -> "Lines":
         return self
@@ -275,7 +281,7 @@ class Lines:
 
     def update(self, n: int = 1) -> None:
         self.n += n
-        self.tell(f"{self.desc}: {self.n} of {self.total}", SILENCE)
+        self.tell(f"{self.unit} {self.n} of {self.total}", SILENCE)
 
 
 def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:

@@ -212,7 +212,7 @@ class FullBatchLoop:
         self._resume()
         if self.trainer.compile:
             self._accuracies()  # runs initialisation that cannot be compiled, such as sorting
-        progress = self.recorder.progress(self.trainer.epochs, self.recorder.folder.name)
+        progress = self.recorder.progress(self.trainer.epochs, "epoch")
         with compiled(self.model, self.trainer.compile), progress as bar:
             bar.update(self.epoch)
             if self.epoch == 0:

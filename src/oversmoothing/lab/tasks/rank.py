@@ -138,7 +138,7 @@ def simulate(
             model.load_state_dict(saved["model"])
             for name, values in saved["curves"].items():
                 curves[name] = F.pad(values, (0, len(depths) - values.shape[-1]))
-    with recorder.progress(model.depth, "layers") as bar:
+    with recorder.progress(model.depth, "layer") as bar:
         bar.update(model.layer)
         for output in model.outputs():
             if model.layer in place:

@@ -207,7 +207,7 @@ class TrainingLoop:
         model, progress = self._wrapped(), self.recorder.progress
         with (
             compiled(self.network, self.trainer.compile),
-            progress(self.trainer.iterations, self.recorder.folder.name) as bar,
+            progress(self.trainer.iterations, "step") as bar,
         ):
             bar.update(self.step)
             if self.step == 0:

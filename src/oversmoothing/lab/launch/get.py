@@ -10,7 +10,6 @@ Exit codes: 0 if all data sets are complete, 2 if not.
 import json
 import os
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -19,6 +18,7 @@ from oversmoothing.errors import InputError, complain, meant
 from oversmoothing.lab.data import heterophilous, voc, voc_archives
 from oversmoothing.lab.data.fetch import Source, catalogue, ensure
 from oversmoothing.lab.data.planetoid import FOLDERS, folders
+from oversmoothing.lab.launch.script import Parser
 from oversmoothing.lab.store.files import write_text
 
 GRAPHS = [*FOLDERS, *get_args(heterophilous.Name)]
@@ -27,10 +27,11 @@ GRAPHS = [*FOLDERS, *get_args(heterophilous.Name)]
 def main() -> int:
     if sys.argv[1:2] == ["labels"]:
         return _convert(sys.argv[2:])
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     known = "graphs (default: all), or voc: VOC 2012 and SBD, a download of 3.4 GB"
     parser.add_argument("names", nargs="*", default=GRAPHS, help=known)
-    parser.add_argument("--root", default=os.environ.get("DATA_ROOT", "data"), type=Path)
+    parser.add_argument("--root", type=Path, default=os.environ.get("DATA_ROOT", "data"),
+                        help="folder of all data; default: $DATA_ROOT, or data")  # fmt: skip
     options = parser.parse_args()
     return max([_fetch(name, options.root) for name in options.names])
 
@@ -63,9 +64,9 @@ def _raw(name: str) -> dict[str, Sequence[Source]]:
 
 def _convert(words: list[str]) -> int:
     """Writes the labels of a pickle as JSON, which loading cannot turn into code."""
-    parser = ArgumentParser(prog="oversmoothing data labels", description="Converts image labels.")
-    parser.add_argument("file", type=Path, help="cls_labels_onehot.npy")
-    parser.add_argument("--out", required=True, type=Path, help="for data.labels=…")
+    parser = Parser("Converts ToCo's pickled image labels to JSON.", "oversmoothing data labels")
+    parser.add_argument("file", type=Path, help="ToCo's file cls_labels_onehot.npy")
+    parser.add_argument("--out", required=True, type=Path, help="a file for data.labels=…")
     options = parser.parse_args(words)
     labels = voc.read_onehot(options.file)
     write_text(options.out, json.dumps(labels, indent=0))
