@@ -119,7 +119,6 @@ def test_a_mistake_is_told_by_its_key(key: str) -> None:
         ("table table5 -- device=cpu,cuda", "device"),
         ("tune table6 --data cora --columns L=2 -- trainer.lr=9", "trainer.lr"),
         ("tune table5", "table5"),
-        ("figure fig9", "fig9"),
         ("figure fig2 --seed x", "--seed"),
         ("evaluate --run nothing", "nothing"),
         ("predict x.jpg --run nothing", "nothing"),
