@@ -57,21 +57,6 @@ def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
     assert "nothing is missing" in run(plan, tmp_path).stdout
 
 
-def test_a_table_of_a_new_data_set(tmp_path: Path) -> None:
-    results = parts(tmp_path) / "results"
-    table = results / "expected/depth.yaml"
-    text = table.read_text(encoding="utf-8").replace("  depth:", "  rings:")
-    text = text.replace("data=sbm, data.num_nodes=400", "data=rings")
-    table.write_text(text, encoding="utf-8")
-    make = ["PYTHONPATH=my_parts", "oversmoothing", "table", "rings"]
-    make += ["--results", "my_parts/results", "--config-dir", "my_parts"]
-    plan = run(make, tmp_path, "--plan")
-    assert (plan.returncode, plan.stderr) == (0, "") and "4 runs are missing" in plan.stdout
-    done = run(make, tmp_path, "--columns", "L=2", "--", "logger=none", "threads=1")
-    assert (done.returncode, errors(done)) == (0, "")
-    assert len((results / "rings.jsonl").read_text().splitlines()) == 2
-
-
 def test_the_template_of_a_submission_is_run_whole(tmp_path: Path) -> None:
     """On a tiny graph for all of its graphs, and two seeds; its own graphs are planned."""
     results = parts(tmp_path) / "results"

@@ -13,8 +13,6 @@ COMMANDS = {  # words: files below outputs
     "figure claims --only centered_prop1 --recorded": "claims.json claims.md",
     "figure cures --draw": "cures.csv tables/cures.md figures/cures.png",
     "figure curves cls_pretrained": "figures/cls_pretrained_curves.png",
-    "figure fig2 --draw": "figures/wsss_tokens.png figures/fig2_overnight_tokens.png",
-    "figure layers --draw": "figures/contranorm_layers.png",
     "figure speed": "figures/speed.png tables/speed.md",
     "figure elbo --runs 1 --iterations 2": "elbo.json tables/elbo.md",
 }

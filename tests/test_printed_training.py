@@ -1,6 +1,6 @@
 """Printed training commands of graph networks learn: they find more than the largest class.
 
-Each runs at small size: one seed, a generated graph, at most 12 layers and 60 epochs. Networks
+Each runs at small size: one seed, a generated graph, at most 8 layers and 60 epochs. Networks
 that end at chance do so there as well. Printed commands of the other tasks are left out: they need
 data, weights, or minutes; only that they are accepted is tested (test_readme.py).
 """
@@ -63,7 +63,7 @@ def learns(config: DictConfig, outputs: Path) -> bool:
     small = compose_config([*SMALL, f"paths.outputs={outputs}"])
     config.merge_with({"seeds": [0], "threads": 1, "device": "cpu", "paths": small.paths})
     config.data, config.logger = small.data, small.logger
-    config.backbone.depth = min(config.backbone.depth, 12)
+    config.backbone.depth = min(config.backbone.depth, 8)
     config.trainer.epochs = min(config.trainer.epochs, 60)
     if "num_parts" in config.trainer:
         config.trainer.update(num_parts=6, parts_per_batch=1)

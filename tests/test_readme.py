@@ -259,11 +259,3 @@ def test_the_python_of_the_readme_prints_what_it_shows(capsys: pytest.CaptureFix
         }
         for name, *numbers in (line.split() for line in lines.splitlines()[1:]):
             assert [*map(float, printed[name])] == pytest.approx([*map(float, numbers)], 0.02), name
-
-
-def test_the_readme_is_short() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 160
-    found = text.partition("\n## What we found\n")[2].partition("\n## ")[0]
-    lines = [line for line in found.splitlines() if line.startswith("- ")]
-    assert len(lines) == 5 and max(map(len, lines)) < 400

@@ -2,7 +2,7 @@
 
 import torch
 
-from oversmoothing.lab.data.graph import Graph, check_graph, symmetrised, to_csr
+from oversmoothing.lab.data.graph import Graph, build
 
 
 def load(num_nodes: int = 200, num_classes: int = 2, noise: float = 0.5, seed: int = 0) -> Graph:
@@ -22,15 +22,12 @@ def load(num_nodes: int = 200, num_classes: int = 2, noise: float = 0.5, seed: i
     x = torch.nn.functional.one_hot(y).float()
     x = x + noise * torch.randn(x.shape, generator=generator)
     part = torch.randperm(num_nodes, generator=generator) % 4
-    graph = Graph(
+    return build(
         name="rings",
-        x=to_csr(x),
+        x=x,
         y=y,
-        edges=symmetrised(torch.cat([ring, chords], dim=1), num_nodes),
-        num_classes=num_classes,
-        train=part == 0,
-        val=part == 1,
-        test=part >= 2,
+        edge_index=torch.cat([ring, chords], dim=1),
+        masks=(part == 0, part == 1, part >= 2),
+        num_nodes=num_nodes,
         checksum=f"{num_nodes}-{num_classes}-{noise}-{seed}",
     )
-    return check_graph(graph)

@@ -5,12 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from oversmoothing.lab.data.graph import (
-    Graph,
-    check_graph,
-    symmetrised,
-    to_csr,
-)
+from oversmoothing.lab.data.graph import Graph, check_graph, to_csr
 
 
 def make(**changes) -> Graph:
@@ -20,7 +15,7 @@ def make(**changes) -> Graph:
         name="toy",
         x=to_csr(torch.eye(6)),
         y=torch.tensor([0, 1, 0, 1, 0, 1]),
-        edges=symmetrised(torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]), 6),
+        edges=torch.tensor([[0, 1, 2, 3, 4, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0, 1, 2, 3, 4]]),
         num_classes=2,
         train=mask.index_fill(0, torch.tensor([0, 1]), True),
         val=mask.index_fill(0, torch.tensor([2, 3]), True),
@@ -34,16 +29,6 @@ def test_isolated_nodes_are_counted_not_refused():
     edges = torch.tensor([[0, 1, 5], [1, 0, 5]])  # a self-loop is not a neighbour
     with pytest.warns(UserWarning, match="toy: 4 nodes have no neighbour"):
         check_graph(make(edges=edges))
-
-
-def test_symmetrised_is_the_union_of_both_directions():
-    generator = torch.Generator().manual_seed(0)
-    edges = torch.randint(0, 9, (2, 40), generator=generator)  # with doubles and self-loops
-    A = torch.zeros(9, 9)
-    A[edges[0], edges[1]] = 1
-    got = symmetrised(edges, 9)
-    assert torch.equal(got, torch.maximum(A, A.T).nonzero().T)
-    assert torch.equal(symmetrised(got, 9), got)
 
 
 def test_to_moves_every_tensor():

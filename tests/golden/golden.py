@@ -1,7 +1,7 @@
 """Proves that a change has lost nothing: give this after every commit that moves code.
 
     python tests/golden/golden.py                    all proofs, in some minutes
-    python tests/golden/golden.py ids api mistakes   some of: runs, ids, api, mistakes, folders
+    python tests/golden/golden.py ids api            some of: runs, ids, api
     python tests/golden/golden.py runs --only wsss   commands whose name begins with this
     python tests/golden/golden.py api --write        the difference is wanted: rewrite api.json
 
@@ -10,8 +10,6 @@
   instructions or another torch the ids are equal, and the results within a tolerance.
 - ``ids``: ids and seeds of all experiments and of all cells of all tables.
 - ``api``: parameters and defaults of all public names, and the keys and values of all options.
-- ``mistakes``: exit codes and keys named in the answers to wrong commands.
-- ``folders``: a network of an earlier version is loaded and measured (``old_folders.zip``).
 
 Exit code: 0 if all is equal, else 1.
 """
@@ -28,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
-PROOFS = ("runs", "ids", "api", "mistakes", "folders")
+PROOFS = ("runs", "ids", "api")
 SHOWN = 20  # most differences of a proof
 
 
@@ -61,28 +59,22 @@ def runs(options: Namespace, expected: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def plain(name: str, expected: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Ids, API or mistakes, and their differences from the committed ones."""
+    """Ids or API, and their differences from the committed ones."""
     import golden_contract as own
     from golden_described import differences
 
-    found = own.mistakes(expected) if name == "mistakes" else getattr(own, name)()
-    found = json.loads(json.dumps(found))
+    found = json.loads(json.dumps(getattr(own, name)()))
     return found, differences(found, expected, True, name)
 
 
 def proved(name: str, options: Namespace) -> bool:
     """Gives one proof and prints where it fails; rewrites its file if asked to."""
-    if name == "folders":
-        import golden_folders
-
-        found, lines = None, golden_folders.differences()
-    else:
-        path = HERE / f"{name}.json"
-        expected = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        found, lines = runs(options, expected) if name == "runs" else plain(name, expected)
-        if options.write:
-            lines = lines if name == "runs" else []
-            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    path = HERE / f"{name}.json"
+    expected = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    found, lines = runs(options, expected) if name == "runs" else plain(name, expected)
+    if options.write:
+        lines = lines if name == "runs" else []
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(*(line[:300] for line in lines[:SHOWN]), sep="\n", end="\n" * bool(lines))
     print(f"{name}: {f'{len(lines)} differences' if lines else 'equal'}", flush=True)
     return not lines

@@ -1,24 +1,16 @@
-"""What users rely on beside numbers: ids of all published runs, the API, answers to mistakes.
+"""What users rely on beside numbers: ids of all published runs, and the API.
 
-    python tests/golden/golden.py ids api mistakes
+    python tests/golden/golden.py ids api
 
-Each gives plain data that are compared with a committed file. ``mistakes.json`` is also the list of
-the commands: add one with an empty answer, and ``--write`` fills it.
+Each gives plain data that are compared with a committed file.
 """
 
-import contextlib
 import hashlib
 import inspect
-import io
-import os
-import re
-import shlex
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from golden_runs import ROOT, given
+from golden_runs import ROOT
 from omegaconf import OmegaConf
 
 import oversmoothing as osm
@@ -28,7 +20,6 @@ from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.store.identity import run_id
 
 CONFIGS = ROOT / "configs"
-NAME = re.compile(r"[\w@./-]+")
 
 
 def ids() -> dict[str, Any]:
@@ -117,45 +108,3 @@ def _leaves(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = isinstance(value, dict) and value
         found |= _leaves(value, f"{prefix}{key}.") if inner else {prefix + key: value}
     return {key: value for key, value in found.items() if not key.endswith("_target_")}
-
-
-def mistakes(known: dict[str, Any]) -> dict[str, Any]:
-    """Exit code of each command in an empty folder, and the keys that each error names."""
-    keys = {*_leaves(_plain([])), *_groups(), "aggregator@then", "then", "paths"}
-    here, data = Path.cwd(), os.environ.pop("DATA_ROOT", None)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            found = {command: _answer(command, keys) for command in known}
-            assert not [*Path(folder).rglob("config.yaml")], "a wrong command has begun a run"
-    finally:
-        os.chdir(here)
-        os.environ.update({"DATA_ROOT": data} if data else {})
-    return found
-
-
-def _answer(command: str, keys: set[str]) -> dict[str, Any]:
-    script, *words = shlex.split(command)
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        code = given(script, words)
-    own = {part for word in words for part in _named(word)}
-    lines = [line for line in said.getvalue().splitlines() if re.match(r"([^:]+: )?error: ", line)]
-    return {"exit": code, "named": [_keys(line, own, keys) for line in lines]}
-
-
-def _named(word: str) -> list[str]:
-    """The key of an override, or a flag or other word as it stands."""
-    return [word.split("=", 1)[0].lstrip("+~") or word]
-
-
-def _keys(line: str, own: set[str], keys: set[str]) -> list[str]:
-    """Keys and words of the command that an error names, in its first part if there are any."""
-    text = line.partition("error: ")[2]
-    for part in (text.partition(": ")[0], text):
-        words = [word.rstrip(".,") for word in NAME.findall(part)]
-        named = {name for word in words for name in (word, *word.split("/"))}
-        below = {name for name in named if name.rpartition(".")[0] in own}  # no such key
-        flags = {name for name in named if name.startswith("--")}
-        if found := sorted(named & (own | keys) | below | flags):
-            return found
-    return []

@@ -126,18 +126,12 @@ def golden(name: str, folder: Path, stop: tuple = (), more: Sequence[str] = ()) 
 
 
 def train(words: list[str]) -> object:
-    """Gives ``python train.py …``; returns the exit code, or the last line."""
-    return given("train.py", words)
-
-
-def given(script: str, words: list[str]) -> object:
-    """Runs train.py or ``oversmoothing`` in this process; returns what it exits with."""
+    """Runs ``python train.py …`` in this process; returns what it exits with."""
     before, argv = signal.getsignal(signal.SIGTERM), sys.argv
-    sys.argv = [script, *words]
+    sys.argv = ["train.py", *words]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            path = "src/oversmoothing/__main__.py" if script == "oversmoothing" else script
-            runpy.run_path(str(ROOT / path), run_name="__main__")
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
     except SystemExit as left:
         return left.code
     finally:

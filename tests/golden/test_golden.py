@@ -7,8 +7,6 @@ leaves is continued bit for bit on any machine. ``golden.py`` gives all proofs.
 import json
 from pathlib import Path
 
-import golden_contract
-import golden_folders
 import pytest
 from golden_described import differences
 from golden_runs import STOPPED, TESTED, golden
@@ -23,13 +21,3 @@ def test_a_small_run_gives_what_it_gave_and_goes_on_after_a_stop(name: str, tmp_
     found = golden(name, tmp_path / "run")
     assert differences(found, EXPECTED[name], False) == []
     assert differences(golden(name, tmp_path / "stopped", STOPPED[name]), found, True) == []
-
-
-def test_folders_of_an_earlier_version_are_continued_and_evaluated() -> None:
-    assert golden_folders.differences() == []
-
-
-def test_every_mistake_is_named_by_its_key_with_the_same_exit_code() -> None:
-    expected = json.loads((HERE / "mistakes.json").read_text("utf-8"))
-    found = json.loads(json.dumps(golden_contract.mistakes(expected)))
-    assert differences(found, expected, True) == []

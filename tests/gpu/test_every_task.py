@@ -13,6 +13,7 @@ from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.run import Recorder
 
 LOOPED = ["wsss", "segmentation", "classification", "glue"]  # trained by TrainingLoop
+EACH_LOOP = ["nodes", "nodes_pyg", "segmentation"]  # what a stop leaves, on the pretend device
 CLOSE = 5e-4  # relative; steps of Adam enlarge differences of rounding
 Losses = list[dict[str, float]]
 
@@ -76,6 +77,8 @@ def leaves(result: object) -> list[float]:
 def test_a_stopped_run_continues_with_the_same_numbers(
     run, on_cpu, device: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if device == "pretend" and task not in EACH_LOOP:
+        pytest.skip("a checkpoint is on the CPU: on a device the loop decides, not the task")
     save = Recorder.save_checkpoint
 
     def stop(recorder: Recorder, state: dict) -> None:
@@ -97,11 +100,13 @@ def test_a_stopped_run_continues_with_the_same_numbers(
 def test_lower_precision_is_near(
     run, on_cpu, device: str, task: str, option: str, gap: float
 ) -> None:
+    if device == "pretend" and option == "matmul=high":
+        pytest.skip("only CUDA has TF32")
     losses, _ = run(task, option.split("=")[-1], f"device={device}", option)
     same(losses[:1], on_cpu(task)[0][:1], gap)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "gcnii", "jknet", "gprgnn", "dagnn", "graphcon", "g2"])
+@pytest.mark.parametrize("backbone", ["gcnii", "jknet", "gprgnn", "dagnn", "graphcon", "g2"])
 def test_a_graph_network_trains_as_on_the_cpu(run, device: str, backbone: str) -> None:
     rate = 0 if device == "cuda" else 0.6  # the pretend device draws the numbers of the CPU
     words = (f"backbone={backbone}", f"backbone.dropout={rate}", "aggregator=centered")
@@ -115,6 +120,8 @@ def test_a_graph_network_trains_as_on_the_cpu(run, device: str, backbone: str) -
 def test_a_compiled_run_gives_the_same_losses(
     run, on_cpu, device: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if device == "pretend" and task == "glue":
+        pytest.skip("tests/backbones/test_compile.py compiles it")
     if device == "pretend" or task == "glue":  # generating code takes half a minute
         eager = functools.partial(torch.compile, backend="aot_eager")
         monkeypatch.setattr(torch, "compile", eager)

@@ -1,14 +1,12 @@
-"""Mistakes are told by their key, all together and before any run.
-
-``tests/golden/mistakes.json`` has a wrong command of every class; here are those that need files,
-and the laws of all of them.
-"""
+"""Mistakes are told by their key, all together and before any run."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+from in_process import here
 
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.launch.command import attempt, command, configs, unfinished
@@ -46,6 +44,88 @@ def lines(line: str) -> list[str]:
 def test_a_mistake_has_one_line_with_the_way_out(line: str, way_out: str) -> None:
     [found] = lines(line)
     assert way_out in found
+
+
+MISTAKES = {  # how the line begins -> commands, with ; between them
+    "aggregator": "aggregator=null ; +aggregator=none",
+    "aggregator.gamma": "aggregator.gamma=1 ; -m aggregator=none,centered aggregator.gamma=-1",
+    "aggregator@norm": "aggregator@norm=layernorm ; +aggregator@norm=none",
+    "aggregator@then": "aggregator@then=layernrm",
+    "aggregator@then.eps": "aggregator@then.eps=1",
+    "agregator.gamma": "agregator.gamma=1",
+    "an interpolation": "seeds=${seeds}",
+    "backbone": "backbone=[gcn,transformer] ; backbone=transformer ; data=sbm backbone=deit_ti",
+    "backbone.depth": "backbone.depth=two ; backbone.depth=2.0 ; backbone.depth=true",
+    "backbone.depth.x": "backbone.depth.x=3",
+    "data": "data= ; data=none ; data=scene_crops data.num_train=8 data.num_val=4 ; "
+    "task=classification backbone=deit_ti backbone.weights=none trainer=deit data=sbm",
+    "deterministic": "deterministic=true",
+    "device": "device=meta",
+    "experiment": "experiment=gnn_tabel5 task.gammas=1 ; +experiment=gnn_table5 ; "
+    "-m experiment=prop1,rank_fig1",
+    "hydra/laucher": "hydra/laucher=basic",
+    "hydra/launcher=processes": "hydra/launcher=processes",
+    "hydra/sweeper": "-m hydra/sweeper=no_such",
+    "hydra.job.chdri": "hydra.job.chdri=1",
+    "hydra.job.name=a,b": "-m hydra.job.name=a,b",
+    "hydra.mode": "hydra.mode=foo",
+    "logger": "logger=none logger.mode=online",
+    "matmul": "matmul=tf32",
+    "optimize": "optimize=val_accuracy",
+    "paths": "paths=5",
+    "paths.outpts": "paths={outpts:a}",
+    "paths.outputs": "paths.outputs=",
+    "seed": "seed=3",
+    "seeds": "seeds=3 ; seeds=[1,true] ; seeds=[] ; seeds=[-1] ; seeds=[99999999999999999999]",
+    "task.gammas": "experiment=prop1 task.gammas=0:1:1e-12",
+    "task.layer_metrics": "task.layer_metrics=yes",
+    "then.warmup": "aggregator@then=centered then.warmup=-1",
+    "threads": "threads=many ; threads=0 ; threads=100000000",
+    "trainer": "trainer=toco",
+    "trainer._target_": "trainer._target_=builtins.dict",
+    "trainer.epochs": "+trainer.epochs=3",
+    "trainer.epocs": "+trainer.epocs=3 ; ++trainer.epocs=3",
+    "trainer.lr": "trainer.lr=??? ; trainer.lr= ; ~trainer.lr",
+    "trainer.selection": "trainer.selection=best",
+    "'centered'": "centered",
+    "'=5'": "=5",
+    "'a=b=c'": "a=b=c",
+    "backbone.depth=range(3,3)": "-m backbone.depth=range(3,3)",
+    "backbone.depth=range(1,9,0)": "-m backbone.depth=range(1,9,0)",
+    "backbone.depth=range(0,1e9)": "-m backbone.depth=range(0,1e9)",
+    "backbone.depth=glob(*)": "-m backbone.depth=glob(*)",
+    "trainer.lr=interval(0,1)": "-m trainer.lr=interval(0,1)",
+    "-m": "-m trainer.lr=range(0,101) backbone.depth=range(0,101)",
+    "--cfg and --multirun": "--cfg job -m",
+    "--resolve and --package": "--resolve",
+    "--config-name": "--config-name other",
+}
+
+
+@pytest.mark.parametrize("key", MISTAKES)
+def test_a_mistake_is_told_by_its_key(key: str) -> None:
+    for line in MISTAKES[key].split(" ; "):
+        [found] = lines(line)
+        assert re.match(rf"[+~]*{re.escape(key)}[: =]", found), (line, found)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("table table5 --plan -- backbone.depth=2", "backbone.depth"),
+        ("tune table6 --data cora --columns L=2 -- trainer.lr=9", "trainer.lr"),
+        ("figure fig2 --seed x", "--seed"),
+        ("evaluate --run nothing", "nothing"),
+        ("predict x.jpg --run nothing", "nothing"),
+        ("predict", "--run"),
+        ("report --nothing", "--nothing"),
+    ],
+)
+def test_a_wrong_command_exits_with_2_and_names_the_word(
+    words: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    assert here(words.split(), monkeypatch) == 2
+    assert named in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_all_mistakes_of_a_command_come_together() -> None:

@@ -1,6 +1,5 @@
 """Trained networks are loaded and drawn with the numbers of their runs."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -219,19 +218,13 @@ def test_figure2(folders: dict[str, Path]) -> None:
         figure2(without, centered, ["nothing"])
 
 
-def test_hem_figures_of_a_segmentation_run(
+def test_maps_of_a_segmentation_run(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--run", str(folders["segmentation"]), "--seed", "1"]
     stem = ["--stem", str(tmp_path / "four")]
     assert here(["figure", "hem_fig4", *words, *stem], monkeypatch) == 0
     assert Image.open(tmp_path / "four.png").width > 500
-    words += ["--samples", "2", "--iterations", "3"]
-    monkeypatch.chdir(tmp_path)
-    assert here(["figure", "hem_fig3", *words], monkeypatch) == 0
-    content = json.loads((tmp_path / "outputs/hem_fig3.json").read_text())
-    assert list(content["profiles"]) == ["2"]  # nothing was trained
-    assert here(["figure", "hem_fig3", *words, "--", "device=cpu"], monkeypatch) == 2
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,6 @@ def test_help_comes_from_the_module(
         ("cures --plan -- seeds=[9]", "seeds=[9]"),
         ("fig1 --publish -- seeds=[9]", "--publish"),
         ("hem_fig3 --publish -- seeds=[9]", "--publish"),
-        ("hem_fig3 --run there -- device=cpu", "--run"),
-        ("hem_fig3 --experiment gcnii_cora", "--experiment"),
         ("claims --only nothing", "--only nothing"),
     ],
 )

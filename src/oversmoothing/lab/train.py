@@ -45,7 +45,7 @@ def main() -> int:
     if checked.hydra is not None:
         run_by_hydra(checked.hydra)
         return 1 if unfinished(checked.configs) else 0
-    failed = run_all(checked.configs, start=checked.start, swept=checked.swept)
+    failed = run_all(checked.configs, swept=checked.swept)
     if failed:
         complain(f"{len(failed)} of {len(checked.configs)} runs have no result")
     elif words is FIRST:

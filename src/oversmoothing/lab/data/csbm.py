@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.graph import Graph, check_graph, kept, symmetrised
+from oversmoothing.lab.data.graph import Graph, build, kept
 from oversmoothing.lab.store.files import short_sha256
 
 
@@ -79,7 +79,7 @@ def generate(
     y = order % K
     masks = _masks(y, train_per_class, num_val, generator)
     x = _features(y, K, features, signal, generator)
-    return check_graph(Graph("sbm", x, y, symmetrised(edges, N), K, *masks, checksum))
+    return build("sbm", x, y, edges, masks, N, checksum=checksum)
 
 
 def draw(

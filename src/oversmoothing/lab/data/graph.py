@@ -204,13 +204,6 @@ def count_isolated(edges: Tensor, num_nodes: int) -> int:
     return int((rows[rows != columns].bincount(minlength=num_nodes) == 0).sum())
 
 
-def symmetrised(edges: Tensor, num_nodes: int) -> Tensor:
-    """Adds the reverse of every edge, removes duplicates and sorts. Shapes: (2, E) -> (2, E')."""
-    rows, columns = torch.cat([edges, edges.flip(0)], dim=1)
-    keys = (rows * num_nodes + columns).unique()
-    return torch.stack([keys // num_nodes, keys % num_nodes])
-
-
 def to_csr(x: Tensor) -> Tensor:
     """Converts a dense matrix to CSR. Shapes: (N, F) -> (N, F)."""
     with warnings.catch_warnings():  # torch warns that CSR is in beta

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -14,7 +13,6 @@ from matplotlib.lines import Line2D
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.methods import styles_of
 from oversmoothing.lab.drawing.panels import LINES, draw_line, extremes, handles, panels
-from oversmoothing.lab.store.files import read_csv
 
 MOMENTS = {"before": (0, (4, 2)), "after": "solid"}
 METRICS = {"cosine": "cosine of two patch tokens", "effective_rank": "effective rank"}
@@ -43,18 +41,6 @@ def mean_and_std(values: Sequence[float]) -> dict[str, Any]:
     """Returns ``mean``, ``std`` (ddof = 1; None of one value) and the number of ``seeds``."""
     std = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "std": std, "seeds": len(values)}
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Reads rows with ``mean_and_std`` by block from a CSV, for drawing them again.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    if not path.exists():
-        raise InputError(f"{path}: no such file; leave out --draw, which measures it")
-    numbers = {"block": int, "seeds": int, "mean": float, "std": lambda v: float(v) if v else None}
-    return [{k: numbers.get(k, str)(v) for k, v in line.items()} for line in read_csv(path)]
 
 
 def _by_block(

@@ -27,7 +27,7 @@ from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, install, lack
 from oversmoothing.lab.arguments import build, signature, signature_problems
 from oversmoothing.lab.launch.config import one_line
-from oversmoothing.lab.launch.execute import Start, finished, known_result, missing_seeds
+from oversmoothing.lab.launch.execute import finished
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.tasks.base import Parts, Task
@@ -189,27 +189,6 @@ def _is_library(filename: str) -> bool:
 
 
 # What only building shows
-
-
-def started(config: DictConfig) -> tuple[Start | None, list[str]]:
-    """Builds all parts of a run with checked names and types, and finds its mistakes.
-
-    Returns:
-        The start of the run, or None if it is finished or has mistakes; one line for each mistake.
-    """
-    refused: list[str] = []
-    if _is_task(config) and not _fit_problems(config):
-        if not (seeds := missing_seeds(config, known_result(config))):
-            return None, _device_problems(config)
-        try:
-            start = Start(config)
-            start.prepare(seeds)
-            return start, []
-        except InputError as error:  # it may occur only with the real data
-            refused = error.lines
-        except Exception:  # in a user's class; all_problems reports it
-            pass
-    return None, all_problems(config, {}) or refused
 
 
 def all_problems(config: DictConfig, known: Known) -> list[str]:

@@ -28,7 +28,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, Problems, closest, complain, lack
-from oversmoothing.lab.launch.check import all_problems, config_problems, started
+from oversmoothing.lab.launch.check import all_problems, config_problems
 from oversmoothing.lab.launch.config import (
     CONFIGS,
     SEARCH_PATH,
@@ -38,7 +38,7 @@ from oversmoothing.lab.launch.config import (
     plan,
     search_path,
 )
-from oversmoothing.lab.launch.execute import Start, finished, obtain, run_folder
+from oversmoothing.lab.launch.execute import finished, obtain, run_folder
 from oversmoothing.lab.launch.script import as_override
 from oversmoothing.lab.processes import (
     DIED,
@@ -70,13 +70,11 @@ class Command:
         configs: one for each run; empty if Hydra's sweeper chooses the runs.
         hydra: the arguments for Hydra, flags first; None unless Hydra has to show something or to
             start runs by a launcher or sweeper other than its basic ones.
-        start: the start of a single run, built by the check.
         swept: for each config, the overrides that differ between the runs.
     """
 
     configs: list[DictConfig] = field(default_factory=list)
     hydra: list[str] | None = None
-    start: Start | None = None
     swept: list[str] = field(default_factory=list)
 
 
@@ -97,9 +95,9 @@ def command(argv: list[str]) -> Command:
     if given.help or given.cfg or given.info:
         _stop_at(planned.problems)
         return Command(hydra=for_hydra)
-    start = _checked(planned)
+    _check(planned)
     known = planned.configs if planned.sweeper == "basic" else []
-    return Command(known, for_hydra if planned.by_hydra else None, start, planned.swept)
+    return Command(known, for_hydra if planned.by_hydra else None, planned.swept)
 
 
 def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
@@ -113,21 +111,16 @@ def configs(words: list[str], multirun: bool = False) -> list[DictConfig]:
         Problems: every mistake found.
     """
     planned = plan(words, multirun)
-    _checked(planned, starts=False)
+    _check(planned)
     return planned.configs
 
 
-def _checked(planned: Plan, starts: bool = True) -> Start | None:
-    """Checks a plan; returns the start of a single run if ``starts`` and it has to be run."""
-    every, start = planned.configs, None
+def _check(planned: Plan) -> None:
+    """Raises Problems with the mistakes in a plan."""
+    every, known = planned.configs, dict[str, Any]()
     _stop_at(planned.problems + _sweep_problems(planned) + name_problems(every))
-    if starts and len(every) == 1 and not planned.by_hydra:
-        start, problems = started(every[0])
-    else:
-        known: dict = {}
-        problems = [line for config in every for line in all_problems(config, known)]
+    problems = [line for config in every for line in all_problems(config, known)]
     _stop_at(problems or _output_problems(every))
-    return start
 
 
 def name_problems(composed: list[DictConfig]) -> list[str]:
@@ -234,12 +227,7 @@ def _misused(given: argparse.Namespace) -> list[str]:
 # Runs
 
 
-def run_all(
-    configs: Sequence[DictConfig],
-    jobs: int = 1,
-    start: Start | None = None,
-    swept: Sequence[str] = (),
-) -> list[str]:
+def run_all(configs: Sequence[DictConfig], jobs: int = 1, swept: Sequence[str] = ()) -> list[str]:
     """Runs all configs without a result; a failure is reported and does not stop the other runs.
 
     Runs that another process holds are tried again at the end, when they are waited for.
@@ -247,7 +235,6 @@ def run_all(
     Args:
         configs: composed and checked.
         jobs: number of parallel processes.
-        start: what the check of a single config has built.
         swept: for each config, the overrides to print beside its name; none with several jobs.
 
     Returns:
@@ -259,10 +246,10 @@ def run_all(
             ((config, ""), said) for config, said in in_processes(attempt, configs, jobs, _died)
         ]
     else:
-        found = [((config, of), attempt(config, start=start, swept=of)) for config, of in pairs]
+        found = [((config, of), attempt(config, swept=of)) for config, of in pairs]
     busy = [item for item, said in found if said == BUSY]
     outcomes = [said for _, said in found if said != BUSY]
-    outcomes += [attempt(config, wait=True, start=start, swept=of) for config, of in busy]
+    outcomes += [attempt(config, wait=True, swept=of) for config, of in busy]
     return [said for said in outcomes if said is not None]
 
 
@@ -272,13 +259,11 @@ def _died(config: DictConfig) -> str:
     return problem
 
 
-def attempt(
-    config: DictConfig, wait: bool = False, start: Start | None = None, swept: str = ""
-) -> str | None:
+def attempt(config: DictConfig, wait: bool = False, swept: str = "") -> str | None:
     """Runs one config and prints its summary, or the error.
 
     Args:
-        wait, start: as for ``obtain``.
+        wait: as for ``obtain``.
         swept: overrides to print beside the name.
 
     Returns:
@@ -286,7 +271,7 @@ def attempt(
         the error in one line.
     """
     try:
-        _show(config, *obtain(config, wait, start), swept)
+        _show(config, *obtain(config, wait), swept)
         return None
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)

@@ -43,26 +43,17 @@ class Start:
         self.task: Task = build(config.task)
         data = build(config.data) if config.data else None
         self.parts = parts(config, data)
-        self._built: tuple[list[int], nn.Module] | None = None
 
     def groups(self, seeds: list[int]) -> list[list[int]]:
         """Divides seeds into the groups that the task trains together."""
         return [seeds] if self.task.seeds_together else [[seed] for seed in seeds]
 
-    def prepare(self, seeds: list[int]) -> None:
-        """Builds and checks the network of the first group of seeds, for a later ``network``.
+    def network(self, seeds: list[int]) -> nn.Module:
+        """Returns the checked network of these seeds.
 
         Raises:
             InputError: parts or options do not fit each other.
         """
-        first = self.groups(seeds)[0]
-        self._built = first, self.network(first)
-
-    def network(self, seeds: list[int]) -> nn.Module:
-        """Returns the checked network of these seeds; a prepared one is used only once."""
-        built, self._built = self._built, None
-        if built and built[0] == seeds:
-            return built[1]
         network = self.task.network(self.parts, seeds, self.device)
         self.task.check(network, self.parts)
         return network
@@ -91,9 +82,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")
 
 
-def obtain(
-    config: DictConfig, wait: bool = False, start: Start | None = None
-) -> tuple[dict[str, Any], bool]:
+def obtain(config: DictConfig, wait: bool = False) -> tuple[dict[str, Any], bool]:
     """Runs the seeds of a config that have no result in the store.
 
     Seeds are not part of a run's identity, so asking for more seeds trains only the new ones.
@@ -101,7 +90,6 @@ def obtain(
     Args:
         config: composed and checked.
         wait: wait if another process works on this run.
-        start: what the check has built for this run; None: build it now.
 
     Returns:
         The content of ``result.json``, and whether no seed had to be run. That is also true if
@@ -122,7 +110,7 @@ def obtain(
         if first:
             write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)
         with _leaving_errors(folder), _sink(folder, config) as sink:
-            start = start or Start(config)
+            start = Start(config)
             env = environment(config.device)
             env |= {"data": getattr(start.parts.data, "checksum", None)}
             env |= {"code": code} if code else {}

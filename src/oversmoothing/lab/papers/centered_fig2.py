@@ -3,7 +3,6 @@
 oversmoothing figure fig2
 oversmoothing figure fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
 oversmoothing figure fig2 --known         # masks among the classes of the image's label
-oversmoothing figure fig2 --draw          # only the tokens, again from the recorded CSVs
 
 It shows the first images of the validation list with a class that no image before them has, or
 those named by --images. A second figure shows the similarity of tokens by block in the same runs.
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
-from oversmoothing.lab.drawing.tokens import Results, draw_tokens, read_rows, token_rows
+from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.predict import require_same_classes
 from oversmoothing.lab.launch.script import SEED, add_trust, whole
@@ -29,7 +28,6 @@ from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, draw_pair, l
 
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
 WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
-RECORDED = ("wsss_tokens", "fig2_overnight_tokens")
 
 
 def main(argv: list[str]) -> int:
@@ -45,14 +43,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rows", type=whole(), default=4, help="number of images")
     parser.add_argument("--known", action="store_true", help="masks among the labelled classes")
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
-    parser.add_argument("--draw", action="store_true", help="draw recorded tokens again")
     add_trust(parser)
     options = parser.parse_args(argv)
-    if options.draw:
-        for name in RECORDED:
-            rows = read_rows(RESULTS / f"figures/{name}.csv")
-            print(*save(draw_tokens(rows), options.target / "figures" / name, options.pdf))
-        return 0
     runs = [
         trained.load(
             run or trained.of_command(words, options.seed or 0), options.seed, trust=options.trust

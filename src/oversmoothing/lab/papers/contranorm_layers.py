@@ -2,13 +2,11 @@
 
 oversmoothing figure layers
 oversmoothing figure layers --seeds 1 2 --samples 64
-oversmoothing figure layers --draw        # again from its CSV, measures nothing
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
 on SST-2, as BERT's pretrained weights were not available.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
@@ -22,12 +20,12 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import to_float
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.drawing.files import save
-from oversmoothing.lab.drawing.tokens import mean_and_std, read_rows
+from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.diagnose import Subject, of_run
 from oversmoothing.lab.launch.script import SEED, whole
-from oversmoothing.lab.papers import RESULTS, figure_parser
+from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.depth_curves import draw_curves, write_rows
 from oversmoothing.metrics.smoothness import singular_values
 
@@ -44,28 +42,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
     parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
     parser.add_argument("--out", type=Path, help="path of the figure, without .png")
-    parser.add_argument("--draw", action="store_true", help="draw its CSV again, measure nothing")
     options = parser.parse_args(argv)
     out = options.out or options.target / "figures/contranorm_layers"
-    if options.draw:
-        rows = recorded(RESULTS / "figures/contranorm_layers.csv")
-        print(*save(draw_curves(rows), out, options.pdf), sep="\n")
-        return 0
     berts = [by_layer(bert(seed, options.samples)) for seed in options.seeds]
     found = {"DeiT-Ti, pretrained": [by_layer(deit(options.samples))]}
     found["small BERT, 12 layers"] = berts
     rows = [row for name, seeds in found.items() for row in layer_rows(name, seeds)]
     print(*save(draw_curves(rows), out, options.pdf), write_rows(rows, out), sep="\n")
     return 0
-
-
-def recorded(path: Path) -> list[dict[str, Any]]:
-    """Reads the rows of a CSV of one or two seeds, whose values follow from mean and std."""
-    rows = read_rows(path)
-    for row in rows:
-        half = (row["std"] or 0) / math.sqrt(2)
-        row["values"] = (row["mean"] - half, row["mean"] + half)[: row["seeds"]]
-    return rows
 
 
 def deit(samples: int) -> Subject:

@@ -2,11 +2,9 @@
 
     oversmoothing figure hem_fig3
     oversmoothing figure hem_fig3 -- aggregator.kernel=distance
-    oversmoothing figure hem_fig3 --run outputs/segmentation-voc_subset-em-…
 
-Without --run, a network is trained for --steps steps with each η, always from the same start and on
-the same batches. Panels a to c show the start, panel d the training. With --run nothing is trained,
-and panels a to c show that network.
+A network is trained for --steps steps with each η, always from the same start and on the same
+batches. Panels a to c show the start, panel d the training.
 
 X are the tokens that enter the EM (Song, Kim, Shim, AAAI 2021, 5.2).
 """
@@ -42,18 +40,17 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
-from oversmoothing.lab.launch.script import SEED, add_trust, finite, split_words, whole
+from oversmoothing.lab.launch.script import SEED, finite, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text, writing
-from oversmoothing.lab.store.identity import short_name
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
 from oversmoothing.lab.tasks.segmentation_network import Segmenter
 from oversmoothing.lab.training.loop import BaseObjective, Batch, TrainingLoop, to_device
 
-EMS = ("em", "hem", "em_gradient")
+EXPERIMENT = "seg_voc_subset"
 STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.0)
 TOLERANCE = 1e-6  # relative to the ELBO: rounding of γ and μ in float32
 Profile = dict[str, Any]
@@ -71,15 +68,14 @@ def main(argv: list[str]) -> int:
         )
     with writing(options.target):  # before hours of work
         (options.target / "figures").mkdir(parents=True, exist_ok=True)
-    study = Study(*_source(options, words), options)
+    study = Study(*_source(options.seed, words), options)
     by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
     steps = by_size[options.step_sizes[0]]
     profiles = {step: {η: found[step] for η, found in by_size.items()} for step in steps}
     found = {step: {η: numbers(η, each) for η, each in at.items()} for step, at in profiles.items()}
     content = {
         "command": " ".join(["oversmoothing figure hem_fig3", *argv]),
-        "network": options.run
-        or f"experiment={options.experiment}, trained for {', '.join(map(str, steps))} steps",
+        "network": f"experiment={EXPERIMENT}, trained for {', '.join(map(str, steps))} steps",
         "samples": sum(len(batch["name"]) for batch in study.batches),
         "numbers": found,
         "profiles": profiles,
@@ -96,8 +92,6 @@ def main(argv: list[str]) -> int:
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__doc__, overrides=True)
-    parser.add_argument("--run", help="folder, name or id of a run of task=segmentation")
-    parser.add_argument("--experiment", default="seg_voc_subset", help="default: %(default)s")
     parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
     parser.add_argument(
         "--step-sizes", type=finite, nargs="+", default=STEP_SIZES, help="step sizes η"
@@ -106,28 +100,16 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
     parser.add_argument("--steps", type=whole(), default=40, help="number of training steps")
     parser.add_argument("--every", type=whole(), default=20, help="steps between measurements")
-    add_trust(parser)
     return parser.parse_args(argv)
 
 
-def _source(
-    options: argparse.Namespace, words: list[str]
-) -> tuple[DictConfig, Segmenter, ImageSet]:
-    """Returns config, network and data of a trained run, or of an experiment before training."""
-    if options.run and words:
-        raise InputError("--run: its config is fixed; leave out the overrides after --")
-    if options.run:
-        run = trained.load(options.run, options.seed, tasks=("segmentation",), trust=options.trust)
-        return run.config, run.network, run.data
-    [config] = configs([f"experiment={options.experiment}", *words])
-    if short_name(config.task) != "segmentation" or short_name(config.aggregator) not in EMS:
-        raise InputError(
-            f"--experiment {options.experiment}: expected one of task=segmentation with EM or HEM"
-        )
+def _source(seed: int, words: list[str]) -> tuple[DictConfig, Segmenter, ImageSet]:
+    """Returns config, network and data of the experiment before training."""
+    [config] = configs([f"experiment={EXPERIMENT}", *words])
     if config.threads:
         torch.set_num_threads(config.threads)
     data = build(config.data)
-    return config, trained.untrained(config, data.label_names, options.seed), data
+    return config, trained.untrained(config, data.label_names, seed), data
 
 
 class Study:
@@ -145,7 +127,7 @@ class Study:
         number, seed = math.ceil(options.samples / size), mixed_seed("figure 3", options.seed)
         samples = self.loader(batch_size=size, iterations=number, seed=seed, workers=0)
         self.batches = [batch | {"batch_size": size} for batch in samples]  # augmented once
-        if not options.run and options.steps > self.trainer.iterations:
+        if options.steps > self.trainer.iterations:
             raise InputError(
                 f"--steps: expected at most trainer.iterations, {self.trainer.iterations}, "
                 f"got {options.steps}"
@@ -160,10 +142,7 @@ class Study:
             found[step] = profile(network, self.batches, self.objective)
             print(f"η = {step_size:g}, step {step}: total {found[step]['total']:.2e}", flush=True)
 
-        if self.options.run:
-            look(self.trainer.iterations)
-        else:
-            self._train(network, look)
+        self._train(network, look)
         return found
 
     def _train(self, network: Segmenter, look: Callable[[int], None]) -> None:
@@ -310,15 +289,11 @@ def _text(step: int, found: dict[float, dict[str, float]]) -> str:
 def figure3(profiles: Profiles) -> Figure:
     """Draws panels a to c by iteration at the first moment, and panel d, the total over training.
 
-    Panel d needs two moments. Gradients through N-steps and E-steps share a logarithmic axis.
+    Gradients through N-steps and E-steps share a logarithmic axis.
     """
     first = profiles[min(profiles)]
-    number = 4 if len(profiles) > 1 else 3
     figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     axes = list(figure.subplots(2, 2).flat)
-    for spare in axes[number:]:
-        spare.remove()
-    axes = axes[:number]
     axes[2].sharey(axes[1])
     colours = matplotlib.colormaps["viridis_r"].resampled(len(first) + 1)  # light is small
     for i, (step_size, found) in enumerate(sorted(first.items())):
@@ -326,9 +301,8 @@ def figure3(profiles: Profiles) -> Figure:
         lines = ([n for _, n in found["elbo"]], found["n_steps"], found["e_steps"])
         for axis, ys in zip(axes, lines):
             axis.plot(range(1, len(ys) + 1), ys, label=f"η = {step_size:g}", **style)
-        if number == 4:
-            total = {step: at[step_size]["total"] for step, at in profiles.items()}
-            axes[3].plot(list(total), list(total.values()), **style)
+        total = {step: at[step_size]["total"] for step, at in profiles.items()}
+        axes[3].plot(list(total), list(total.values()), **style)
     _label(axes, min(profiles))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5,
                   frameon=False, columnspacing=1, handlelength=1.2)  # fmt: skip
@@ -344,12 +318,11 @@ def _label(axes: Sequence[Axes], step: int) -> None:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[1:3]:
         axis.set_yscale("log")
-    if len(axes) == 4:
-        axes[3].set_title("(d) total gradient to X", fontsize=9)
-        axes[3].set(ylabel=units[1], xlabel="training step")
-        axes[3].set_ylim(bottom=0)
-        axes[3].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)  # × 10⁻⁵
-        axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes[3].set_title("(d) total gradient to X", fontsize=9)
+    axes[3].set(ylabel=units[1], xlabel="training step")
+    axes[3].set_ylim(bottom=0)
+    axes[3].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)  # × 10⁻⁵
+    axes[3].xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
 
 
 @dataclass(frozen=True)
