@@ -190,6 +190,16 @@ def test_groups_of_tokens_that_are_nearly_equal_keep_their_variance() -> None:
     torch.testing.assert_close(norm.float()(x.float()), expected.float(), rtol=0.01, atol=0.01)
 
 
+def test_a_converted_group_norm_and_an_empty_batch_keep_their_statistics() -> None:
+    x = random_tokens(6, 7, seed=1)
+    norm = drawn(DiffGroupNorm(7)).train()
+    norm(x), norm(x[:0])
+    assert norm.norm.running_var.isfinite().all()
+    expected = norm.eval()(x)
+    converted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(norm)
+    torch.testing.assert_close(converted(x), expected)
+
+
 @pytest.mark.parametrize("kind", [BatchNorm, DiffGroupNorm])
 def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
     x, mask = random_tokens(3, 6, 7, seed=1), torch.arange(6) < torch.tensor([[6], [1], [3]])

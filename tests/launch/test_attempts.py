@@ -67,7 +67,7 @@ def test_what_another_process_has_finished_was_already_there(
         waiting.start()
         time.sleep(0.3)
         folder = run_folder(configs[0])
-        found = {"id": run_id(configs[0]), "name": folder.name, "seconds": 46.0}
+        found = {"id": run_id(configs[0]), "name": folder.name, "seconds": 46.0, "env": {}}
         write_result(folder, found | {"seeds": {"0": {"loss": 1.0}}})
     waiting.join()
     assert "(1 seed, already there)" in capsys.readouterr().out

@@ -41,4 +41,4 @@ class BatchNorm(Masked, After):
         self.norm = nn.BatchNorm1d(dim, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        return over_batch(self.norm, x, padding(context))
+        return over_batch(self.norm, x, padding(context), self.training)

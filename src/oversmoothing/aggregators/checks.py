@@ -1,11 +1,12 @@
 """Checks of options that several aggregators have, and statistics of the unmasked tokens."""
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -85,7 +86,9 @@ def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
     return (seen @ x.to(precise) / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(x.dtype)
 
 
-def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+def over_batch(
+    norm: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None, training: bool
+) -> Tensor:
     """Applies a batch norm of rows, (n, C) -> (n, D), to all unmasked tokens; others become 0.
 
     Raises:
@@ -95,7 +98,7 @@ def over_batch(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
     """
     seen = None if mask is None else mask.mT.expand(*x.shape[:-1], 1)[..., 0]
     rows = x.flatten(0, -2) if seen is None else x[seen]
-    if norm.training and len(rows) == 1:
+    if training and len(rows) == 1:
         raise InputError(
             "aggregator: a batch norm needs 2 tokens or more in training, got 1; give a larger "
             "batch, or call eval()"

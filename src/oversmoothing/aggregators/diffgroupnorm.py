@@ -56,59 +56,69 @@ class DiffGroupNorm(Masked, After):
         check_eps(eps)
         check_shares(momentum=momentum)
         self.group, self.lam = nn.Linear(dim, groups, bias=False), lam
-        self.norm = _GroupNorms(groups, dim, eps, momentum)
+        self.norm = nn.BatchNorm1d(groups * dim, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             wide = x.float() if x.element_size() < 4 else x  # squares leave float16's range
-            s = F.linear(wide, self.group.weight.to(wide.dtype)).softmax(dim=-1)
-            normed = over_batch(self.norm, torch.cat([wide, s], dim=-1), padding(context))
+            normed = over_batch(self._normed, wide, padding(context), self.training)
         return x + self.lam * normed.to(x.dtype)
 
-
-class _GroupNorms(nn.BatchNorm1d):
-    """Computes Σ_g BN_g(s_g ⊙ x). Shapes: x and s, side by side, (n, C + G) -> (n, C)."""
-
-    def __init__(self, groups: int, dim: int, eps: float, momentum: float) -> None:
-        super().__init__(groups * dim, eps=eps, momentum=momentum)
-        self.shape = groups, dim
-
-    def forward(self, rows: Tensor) -> Tensor:
-        G, C = self.shape
-        x, s = rows.split((C, G), dim=-1)
+    def _normed(self, x: Tensor) -> Tensor:
+        """Computes Σ_g BN_g(s_g ⊙ x) of all tokens, (n, C) -> (n, C)."""
+        norm, (n, C) = self.norm, x.shape
+        s = F.linear(x, self.group.weight.to(x.dtype)).softmax(dim=-1)
+        if n == 0:
+            return x
+        if type(norm) is not nn.BatchNorm1d:  # such as SyncBatchNorm, which needs all numbers
+            return norm((s[:, :, None] * x[:, None]).flatten(1)).view(n, -1, C).sum(dim=1)
+        centred = _Centred(x, s)
         if self.training:
-            mean, var = _moments(x, s)
-            self._remember(mean.flatten(), var.flatten(), len(rows))
+            mean, var = centred.moments()
+            _remember(norm, mean.flatten(), var.flatten(), n)
         else:
             mean, var = (
-                own.view(G, C).to(x.dtype) for own in (self.running_mean, self.running_var)
+                own.view(-1, C).to(x.dtype) for own in (norm.running_mean, norm.running_var)
             )
-        weight, bias = (own.view(G, C).to(x.dtype) for own in (self.weight, self.bias))
-        factor = weight * (var + self.eps).rsqrt()
-        return x * (s @ factor) + (bias - mean * factor).sum(dim=0)
-
-    @torch.no_grad()
-    def _remember(self, mean: Tensor, var: Tensor, n: int) -> None:
-        """Updates the moving averages, that of the variance with its unbiased estimate."""
-        self.num_batches_tracked.add_(1)
-        self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-        self.running_var.lerp_(var.to(self.running_var) * (n / (n - 1)), self.momentum)
+        weight, bias = (own.view(-1, C).to(x.dtype) for own in (norm.weight, norm.bias))
+        return centred.scaled(mean, weight * (var + norm.eps).rsqrt()) + bias.sum(dim=0)
 
 
-def _moments(x: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes mean and variance of s_g ⊙ x over the tokens.
+@torch.no_grad()
+def _remember(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, n: int) -> None:
+    """Updates the moving averages, that of the variance with its unbiased estimate."""
+    norm.num_batches_tracked.add_(1)
+    norm.running_mean.lerp_(mean.to(norm.running_mean), norm.momentum)
+    norm.running_var.lerp_(var.to(norm.running_var) * (n / (n - 1)), norm.momentum)
 
-    With x = m + d and s = t + e, where m and t are means, s x − mean = t d + m e + (e d − mean).
-    So the variance is a sum of moments of d and e, which stays exact where tokens are alike.
 
-    Shapes: x (n, C), s (n, G) -> twice (G, C).
+class _Centred:
+    """Sums over the groups of y_g = s_g ⊙ x, by matrix products of deviations from means.
+
+    With x = m + d and s = t + e, where m and t are means over the tokens,
+    y = t m + t d + e m + e d. Deviations keep their digits where tokens are alike, also in TF32.
+
+    Shapes: x (n, C), s (n, G); moments of y (G, C).
     """
-    (n, C), G = x.shape, s.shape[1]
-    m, t = x.mean(dim=0), s.mean(dim=0)[:, None]
-    d, e = x - m, s - t.T
-    left, right = torch.cat([e, e.square()], dim=1), torch.cat([d, d.square()], dim=1)
-    (ed, ed2), (e2d, e2d2) = (both.split(C, dim=1) for both in (left.T @ right / n).split(G))
-    d2, e2 = d.square().mean(dim=0), e.square().mean(dim=0)[:, None]
-    var = t.square() * d2 + m.square() * e2 + 2 * t * m * ed
-    var = var + 2 * (t * ed2 + m * e2d) + e2d2 - ed.square()
-    return t * m + ed, var.clamp(min=0)
+
+    def __init__(self, x: Tensor, s: Tensor) -> None:
+        self.m, self.t = x.mean(dim=0), s.mean(dim=0)[:, None]
+        self.d, self.e = x - self.m, s - self.t.T
+        self.s = s
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Returns mean and variance of y over the tokens."""
+        m, t, d, e = self.m, self.t, self.d, self.e
+        n, C = d.shape
+        left, right = torch.cat([e, e.square()], dim=1), torch.cat([d, d.square()], dim=1)
+        products = (left.T @ right / n).split(e.shape[1])
+        (ed, ed2), (e2d, e2d2) = (both.split(C, dim=1) for both in products)
+        d2, e2 = d.square().mean(dim=0), e.square().mean(dim=0)[:, None]
+        var = t.square() * d2 + m.square() * e2 + 2 * t * m * ed
+        var = var + 2 * (t * ed2 + m * e2d) + e2d2 - ed.square()
+        return t * m + ed, var.clamp(min=0)
+
+    def scaled(self, mean: Tensor, factor: Tensor) -> Tensor:
+        """Computes Σ_g (y_g − mean_g) ⊙ factor_g. Shapes: (G, C) twice -> (n, C)."""
+        rest = ((self.t * self.m - mean) * factor).sum(dim=0)
+        return self.d * (self.s @ factor) + self.m * (self.e @ factor) + rest

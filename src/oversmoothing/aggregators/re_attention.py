@@ -52,7 +52,7 @@ class ReAttention(Masked, Inside):
         combined = self.theta(m.movedim(-3, -1)).flatten(-3, -2)  # (..., N_q N, H)
         seen = self._pairs(m, context.mask)
         if self.norm is not None:
-            combined = over_batch(self.norm, combined, seen)
+            combined = over_batch(self.norm, combined, seen, self.training)
         elif seen is not None:
             combined = combined * seen.mT
         return combined.unflatten(-2, (N_q, N)).movedim(-1, -3)
