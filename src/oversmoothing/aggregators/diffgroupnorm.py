@@ -6,6 +6,8 @@ Each token belongs to G groups with the shares s, and each group has its own bat
 The sum over groups is computed by matrix products, without the G × C numbers of every token.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -66,7 +68,8 @@ class DiffGroupNorm(Masked, After):
 
     def _normed(self, x: Tensor) -> Tensor:
         """Computes Σ_g BN_g(s_g ⊙ x) of all tokens, (n, C) -> (n, C)."""
-        norm, (n, C) = self.norm, x.shape
+        norm: Any = self.norm  # for mypy its statistics may be None
+        n, C = x.shape
         s = F.linear(x, self.group.weight.to(x.dtype)).softmax(dim=-1)
         if n == 0:
             return x
@@ -85,7 +88,7 @@ class DiffGroupNorm(Masked, After):
 
 
 @torch.no_grad()
-def _remember(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, n: int) -> None:
+def _remember(norm: Any, mean: Tensor, var: Tensor, n: int) -> None:
     """Updates the moving averages, that of the variance with its unbiased estimate."""
     norm.num_batches_tracked.add_(1)
     norm.running_mean.lerp_(mean.to(norm.running_mean), norm.momentum)
