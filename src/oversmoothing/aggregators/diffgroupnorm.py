@@ -73,7 +73,7 @@ class DiffGroupNorm(Masked, After):
         s = F.linear(x, self.group.weight.to(x.dtype)).softmax(dim=-1)
         if n == 0:
             return x
-        if type(norm) is not nn.BatchNorm1d:  # such as SyncBatchNorm, which needs all numbers
+        if type(self.norm) is not nn.BatchNorm1d:  # such as SyncBatchNorm, which needs all numbers
             return norm((s[:, :, None] * x[:, None]).flatten(1)).view(n, -1, C).sum(dim=1)
         centred = _Centred(x, s)
         if self.training:
