@@ -40,5 +40,8 @@ def data_root() -> Path:
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of generated images that tests share; give it as ``paths.cache``."""
-    return tmp_path_factory.mktemp("generated")
+    """A cache of generated images that tests and workers share; give it as ``paths.cache``."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "generated"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -132,9 +132,10 @@ def _data_of(name: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
-def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path) -> None:
+def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path, generated: Path) -> None:
     """In the default task, or in one with the site that the aggregator needs."""
     words = [f"aggregator@then={name.removeprefix('aggregator/')}", f"paths.outputs={tmp_path}"]
+    words.append(f"paths.cache={generated}")
     try:
         assert configs(words)
     except Problems as refused:

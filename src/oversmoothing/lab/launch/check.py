@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,13 +83,22 @@ def config_problems(config: DictConfig) -> dict[str, list[str]]:
     lines = lines or signature_problems("paths.", signature(_paths), plain["paths"])
     lines = lines or _out_of_range(top)
     lines += [line for part in PARTS for line in _part_problems(part, plain.get(part))]
-    missing = OmegaConf.missing_keys(config)
+    missing = {*_missing(plain)}
     lines = [line for line in lines if line.partition(":")[0] not in missing]
     lines += [f"{key}: needs a value; add {key}=…" for key in sorted(missing)]
     problems: dict[str, list[str]] = {}
     for line in lines:
         problems.setdefault(re.split(r"[.:]", line)[0], []).append(line)
     return problems
+
+
+def _missing(node: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Names the keys whose value is ``???``."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _missing(value, f"{place}{key}.")
+        elif value == "???":
+            yield f"{place}{key}"
 
 
 def run_problems(config: DictConfig) -> list[str]:

@@ -22,7 +22,6 @@ from oversmoothing.lab.papers.cures_cells import (
     by_candidate,
     choose,
     seeds_of,
-    today,
 )  # fmt: skip
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.tables import Cell
@@ -123,11 +122,10 @@ def _corrected(p: Mapping[Key, float]) -> dict[Key, float]:
 def page(whole: Study, records: Sequence[Record], found: Found) -> str:
     """Returns the text of the page: the summary, the effects of the options, and every graph."""
     compared = compare(found)
-    text = summary(whole, found, compared) + _earlier(whole, records, found)
     return "\n\n".join(
         [
             "# Which method at which depth",
-            text,
+            summary(whole, found, compared),
             OPTIONS,
             options_table(whole, records),
             _every_graph(whole, found, compared),
@@ -267,20 +265,6 @@ def _effect(compared: Sequence[Comparison]) -> str:
 def points(mean: float) -> str:
     """Returns a difference with its sign and one digit."""
     return f"{mean:+.1f}".replace("-", "−") if abs(mean) >= 0.05 else "0.0"
-
-
-def _earlier(whole: Study, records: Sequence[Record], found: Found) -> str:
-    """Says how many of the measured cells are of an earlier version."""
-    shown = [r for r in records if r.place in found and r.candidate == found[r.place][0]]
-    cells = {record.place for record in set(shown) - set(today(whole, shown))}
-    if not cells:
-        return ""
-    number = "All" if len(cells) == len(found) else f"{len(cells)} of the"
-    return (
-        f" {number} measured cells were run by an earlier version of this package, "
-        "which drew other random numbers for the same seeds; `make cures EARLIER=1` measures them "
-        "again."
-    )
 
 
 def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
