@@ -1,6 +1,7 @@
 """Builds the parts of a composed config, runs it, and stores its result."""
 
 import contextlib
+import ctypes
 import os
 import time
 import traceback
@@ -24,6 +25,7 @@ from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Recorder, locked
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 KINDS = {"name": str, "env": dict, "seconds": float}  # of what is read of result.json
 
 
@@ -70,6 +72,8 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
     """Sets threads, precision of matrix products and determinism."""
     if config.threads:
         torch.set_num_threads(config.threads)
+    if place.type == "cpu":
+        _keep_memory()
     matmul = config.get("matmul", "high")
     if place.type != "cuda" and matmul != "medium":
         matmul = "highest"
@@ -80,6 +84,14 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if wanted or torch.are_deterministic_algorithms_enabled():  # the setter imports the compiler
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")
+
+
+def _keep_memory() -> None:
+    """Lets glibc keep freed memory; it would map and clear anew whatever is above 32 MB."""
+    with contextlib.suppress(AttributeError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def obtain(config: DictConfig, wait: bool = False) -> tuple[dict[str, Any], bool]:
