@@ -36,6 +36,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.claims import brief, read_claims, short
 from oversmoothing.lab.report.verdict import Measured, Verdict, differ
 from oversmoothing.lab.store.files import read_csv, write_text
@@ -226,4 +227,4 @@ def _cells(results: Path, side: str) -> list[Measured]:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)
