@@ -26,7 +26,7 @@ from oversmoothing.lab.launch.script import run_script
 METHODS = {  # name: dropout, learning rate, options of the method
     "none": (0.2, 0.01, {}),
     "drop_edge": (0.2, 0.01, {"rate": 0.3}),
-    "residual": (0.0, 0.002, {"pre_activation": True}),
+    "residual": (0.0, 0.002, {}),
     "jumping": (0.2, 0.01, {"mode": "max"}),
     "initial_residual": (0.2, 0.01, {"alpha": 0.5, "lam": 0.5}),
 }

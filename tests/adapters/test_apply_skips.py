@@ -25,10 +25,13 @@ def gcn(**options: object) -> pyg.GCN:
 def by_hand(model: pyg.GCN, method: str) -> Tensor:
     """A GCN of five convolutions with skip connections before ReLU."""
     inputs = [model.convs[0](X, EDGES).relu()]
+    outputs = inputs[:]
     for layer, conv in enumerate(model.convs[1:-1], start=1):
         x = conv(inputs[-1], EDGES)
         if method == "residual":
             x = x + 0.5 * inputs[-1]
+        elif method == "pre-activation":
+            outputs.append(x := x + outputs[-1])
         elif method == "every second" and layer % 2 == 0:
             x = x + inputs[-2]
         elif method == "initial_residual":
@@ -42,8 +45,9 @@ def by_hand(model: pyg.GCN, method: str) -> Tensor:
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("residual", {"scale": 0.5}),
-        ("every second", {"interval": 2}),
+        ("pre-activation", {}),
+        ("residual", {"scale": 0.5, "pre_activation": False}),
+        ("every second", {"interval": 2, "pre_activation": False}),
         ("initial_residual", {"lam": 0.0}),
         ("jumping", {}),
     ],
@@ -52,7 +56,8 @@ def by_hand(model: pyg.GCN, method: str) -> Tensor:
 def test_a_gcn_with_skip_connections_is_that_written_by_hand(method: str, options: dict) -> None:
     model = gcn()
     before, plain = everything(model), model(X, EDGES)
-    osm.apply(model, "residual" if method == "every second" else method, **options)
+    skips = ("initial_residual", "jumping")
+    osm.apply(model, method if method in skips else "residual", **options)
     torch.testing.assert_close(model(X, EDGES), by_hand(gcn(), method), **CLOSE)
     assert not torch.allclose(model(X, EDGES), plain)
     osm.remove(model)
@@ -229,6 +234,6 @@ def test_edges_that_cannot_be_dropped_are_refused() -> None:
 @pytest.mark.parametrize("widths", [(8, 16, 4), (8, 1, 16)])  # the second would broadcast
 def test_outputs_of_another_width_are_not_added(widths: tuple[int, ...]) -> None:
     model = nn.Sequential(*map(nn.Linear, widths, widths[1:]))
-    osm.apply(model, "residual", where="[01]", pre_activation=True)
+    osm.apply(model, "residual", where="[01]")
     with pytest.raises(osm.InputError, match="^aggregator: "):
         model(torch.randn(2, 5, 8))
