@@ -1,6 +1,7 @@
 """A model with methods survives saving: by its recipe, its state, a copy, a pickle, an export."""
 
 import copy
+import inspect
 import io
 import json
 import warnings
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import oversmoothing as osm
+from oversmoothing.adapters.names import known
 from oversmoothing.errors import InputError
 
 
@@ -49,6 +51,17 @@ def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
     osm.remove(model)
     assert osm.recipe(model) == [] and everything(model) == before
     assert everything(osm.remove(model)) == before  # nothing to remove is no mistake
+
+
+@pytest.mark.parametrize("method", ["centered", "neutreno", "rezero"])
+def test_a_recipe_holds_the_defaults_which_may_change(method: str) -> None:
+    """Each number and word that the class has a default for, but no size of the network."""
+    [call] = osm.recipe(osm.apply(vit(), method))
+    options = inspect.signature(known()[method]).parameters
+    expected = {
+        n: p.default for n, p in options.items() if isinstance(p.default, int | float | str)
+    }
+    assert call["methods"] == [{"name": method, **expected}]
 
 
 @ONE_EACH

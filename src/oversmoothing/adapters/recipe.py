@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from oversmoothing.adapters.names import known
 from oversmoothing.adapters.site import Site, placed_in
 from oversmoothing.adapters.sites import Factory
+from oversmoothing.aggregators.base import SIZES
 from oversmoothing.errors import InputError, described
 
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
@@ -164,7 +165,7 @@ def _is_configured(module: nn.Module) -> bool:
 
 
 def _described(factory: Factory) -> dict[str, Any]:
-    """Returns the name of a method, and its options."""
+    """Returns the name of a method, and its options with their defaults, which may change."""
     options: dict[str, Any] = {}
     while isinstance(factory, partial):
         given = signature(factory.func).bind_partial(*factory.args).arguments
@@ -174,7 +175,10 @@ def _described(factory: Factory) -> dict[str, Any]:
     name = names.get(factory, factory.__name__)
     if name == "<lambda>":
         raise InputError("a lambda has no name")
-    return {"name": name, **options}
+    parameters = signature(factory).parameters
+    defaults = {key: parameters[key].default for key in parameters if key not in SIZES}
+    kept = {key: value for key, value in defaults.items() if type(value) in (bool, int, float, str)}
+    return {"name": name, **kept, **options}
 
 
 def _listed(value: Any) -> Any:
