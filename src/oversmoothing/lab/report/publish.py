@@ -56,8 +56,8 @@ DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "r
 LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     "±": r"$\pm$", "·": r"$\cdot$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "√": r"$\surd$",
-    "γ": r"$\gamma$", "η": r"$\eta$", "σ": r"$\sigma$", "τ": r"$\tau$", "ᵐ": "$^m$", "²": "$^2$",
-    "⁻": "$^-$", "¹": "$^1$", "½": r"$\frac12$",
+    "α": r"$\alpha$", "γ": r"$\gamma$", "η": r"$\eta$", "σ": r"$\sigma$", "τ": r"$\tau$",
+    "ᵐ": "$^m$", "²": "$^2$", "⁻": "$^-$", "¹": "$^1$", "½": r"$\frac12$",
     "†": r"$\dagger$", "✓": r"$\surd$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "✗": r"$\times$",
 }  # fmt: skip
 
