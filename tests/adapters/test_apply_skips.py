@@ -48,6 +48,7 @@ def by_hand(model: pyg.GCN, method: str) -> Tensor:
         ("pre-activation", {}),
         ("residual", {"scale": 0.5, "pre_activation": False}),
         ("every second", {"interval": 2, "pre_activation": False}),
+        ("every second", {"interval": 2}),  # the only one there adds X_1 in both forms
         ("initial_residual", {"lam": 0.0}),
         ("jumping", {}),
     ],
