@@ -47,7 +47,7 @@ PLAIN = (  # commands that are not of this repository
 LINK = r"\]\(([^)]+)\)"
 OPTION = r"(?<![\w.])(experiment|data|backbone|aggregator|trainer|task)=([a-z]\w+)"
 FILE = r"(?:scripts|benchmarks|configs|src|tests)/[\w/]+\.(?:py|yaml)"
-TARGET = r"`(make [^`…]+)`"
+COMMAND = r"`((?:make|oversmoothing) [^`…]+)`(?! of commit)"
 RUN = r"-m oversmoothing (\w+ .*)"  # of a line that make prints
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -69,7 +69,7 @@ def anchors(page: Path) -> set[str]:
 def test_the_pages_have_what_is_checked() -> None:
     """The patterns match; one that matches nothing would let every page pass."""
     text = "\n".join(text_of(page, "sh", "python", "yaml") for page in PAGES)
-    for pattern in (LINK, OPTION, FILE, TARGET):
+    for pattern in (LINK, OPTION, FILE, COMMAND):
         assert len(re.findall(pattern, text)) > 20, pattern
     assert sum(len(commands(page.read_text(encoding="utf-8"))) for page in PAGES) > 20
     assert len(anchors(README)) > 5
@@ -131,7 +131,7 @@ def known_flags(name: str, *words: str) -> None:
     words = words[: words.index("--")] if "--" in words else words
     text = printed_help("src/oversmoothing/__main__.py", name, *inner)
     usage = text.partition("\n\n")[0] if text.startswith("usage: ") else text
-    for flag in (word for word in words if word.startswith("-")):
+    for flag in (word for word in words if word.startswith("-") and word != "--help"):
         assert flag in usage, f"{name} {flag}"
 
 
@@ -163,49 +163,18 @@ def test_the_demo_takes_as_long_as_it_says() -> None:
     assert said == (str(demo_study.minutes(2)), str(demo_study.minutes(1)))
 
 
-def test_make_help_lists_the_variables_that_the_commands_take() -> None:
-    text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert max(map(len, text.splitlines())) <= 100
-    listed = dict(re.findall(r"^  make (\w+) .*\n {5}([A-Z ]+)$", text, re.M))
-    assert listed.keys() == {"data", "plan", "tune", "table", "figure", "fig1", "fig2", "claims",
-                             "cures", "bench", "gpu", "torture"}  # fmt: skip
-    every = {name for names in listed.values() for name in names.split()}
-    described = text.partition("Variables:")[2]
-    assert not [name for name in every if f"{name}=" not in described]
-    for target in listed.keys() - {"figure"}:  # not every figure has all of them
-        values = {"NAME": "table6"}
-        made([target, *(f"{name}={values.get(name, 1)}" for name in listed[target].split())])
+def test_make_hands_options_on_and_refuses_other_variables() -> None:
+    def dry(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
 
-
-REFUSED = {  # by make, in one line, before anything runs
-    **{f"table5 {word}": word.split("=")[0] for word in ("DTAA=cora", "data=cora", "SEED=0")},
-    **{f"table5 {word}": word.split("=")[0] for word in ("REPLACE=0", "PLAN=no", "NAME=table6")},
-    **{
-        "report DATA=cora": "DATA",
-        "cures DATA=cora": "DATA",
-        "bench OVERRIDES=device=cpu": "OVERRIDES",
-    },
-    **{"tabel5": "tabel5", "report table9": "table9", "torture N=x": "N"},
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_make_refuses_targets_options_and_values_of_switches(words: str) -> None:
-    dry = subprocess.run(["make", "-n", *words.split()], cwd=ROOT, capture_output=True, text=True)
-    assert dry.returncode == 2 and f" {REFUSED[words]}: " in dry.stderr
-    assert dry.stderr.count("\n") == 1 and not dry.stdout
-
-
-def test_make_keeps_the_words_of_its_values() -> None:
-    for words, line in (
-        (["table5", "COLUMNS='mean IoU' L=2"], ["table", "table5", "--columns", "mean IoU", "L=2"]),
-        (
-            ["figure", "NAME=hem_fig4", "RUN=outputs/its own 'run'"],
-            ["figure", "hem_fig4", "--run", "outputs/its own 'run'"],
-        ),
-    ):
-        dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
-        assert shlex.split(re.findall(RUN, dry.stdout)[0]) == line
+    made = dry("table5", "ARGS=--columns 'mean IoU' L=2 -- device=cpu")
+    words = ["table", "table5", "--columns", "mean IoU", "L=2", "--", "device=cpu"]
+    assert shlex.split(re.findall(RUN, made.stdout)[0]) == words
+    for wrong in ("DATA=cora", "args=--plan", "PLAN=1"):
+        refused = dry("table5", wrong)
+        assert refused.returncode == 2 and not refused.stdout
+        assert refused.stderr.count("\n") == 1 and f" {wrong.split('=')[0]}: " in refused.stderr
+    assert dry("tabel5").returncode == 2
 
 
 def test_make_bench_measures_cases_that_exist() -> None:
@@ -228,10 +197,11 @@ def test_named_parts_exist(page: Path) -> None:
 
 
 @every_page
-def test_targets_in_sentences_exist(page: Path) -> None:
-    """``make x`` between backticks."""
-    for code in re.findall(TARGET, text_of(page)):
-        made(shlex.split(code)[1:])
+def test_commands_in_sentences_exist(page: Path) -> None:
+    """``make x`` or ``oversmoothing x`` between backticks."""
+    for code in re.findall(COMMAND, text_of(page)):
+        name, *words = shlex.split(code)
+        made(words) if name == "make" else known_flags(*words)
 
 
 def test_the_mistakes_of_the_guide_are_reported() -> None:

@@ -41,7 +41,7 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error_of_ours() -> None:
-    """As `make plan | head -1`: no traceback, whether output is long or still waits at the end."""
+    """As `oversmoothing … | head -1`: no traceback, whether output is long or still waits."""
     for body in ("print('x' * 10**6)", "print('x')"):
         process = script(body)
         process.stdout.close()

@@ -55,7 +55,7 @@ def found(name: str, folder: Path = RESULTS) -> Finding:
 
 
 def test_recorded_entries_are_what_the_recorded_results_say() -> None:
-    """After new results: `make claims RECORDED=1`. Bit for bit, and in the same order."""
+    """After new results: `oversmoothing figure claims --recorded`. Bit for bit, in this order."""
     entries, evidence = recorded(RESULTS), Evidence(RESULTS)
     assert [*entries] == [*BY_NAME] and len(BY_NAME) == len(claims())
     for name, claim in BY_NAME.items():
@@ -116,7 +116,7 @@ def test_a_claim_waits_for_its_runs_and_then_follows_their_numbers(
 ) -> None:
     waiting = found(name, tmp_path)
     assert (waiting.verdict, waiting.n) == (NOT_RUN, "")
-    assert "make " in waiting.measured
+    assert "oversmoothing " in waiting.measured
     make(tmp_path, True)
     assert found(name, tmp_path).verdict == HOLDS
     make(tmp_path, False)
@@ -130,7 +130,7 @@ def test_a_claim_without_its_runs_keeps_its_record(tmp_path: Path) -> None:
     write(tmp_path, "seg_subset", [])
     assert findings(claim, Evidence(tmp_path), old) == old
     earlier = {"measured": "an earlier reason", "n": "", "verdict": str(NOT_RUN)}
-    assert "make table" in findings(claim, Evidence(tmp_path), earlier)["measured"]
+    assert "oversmoothing table" in findings(claim, Evidence(tmp_path), earlier)["measured"]
     with pytest.raises(NotRecordedError):
         Evidence(tmp_path).measured("seg_subset")
 

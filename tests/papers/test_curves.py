@@ -55,13 +55,13 @@ def same(name: str, rows: list[dict], folder: Path) -> bool:
 
 @pytest.mark.parametrize("table", depth_curves.TABLES)
 def test_the_committed_curves_are_those_of_the_records(table: str, tmp_path: Path) -> None:
-    """After new results: `make figure NAME=curves`."""
+    """After new results: `oversmoothing figure curves`."""
     planned = depth_curves.planned(table, [f"paths.outputs={tmp_path}"])
     assert same(f"{table}_curves", curve_rows(planned), tmp_path)
 
 
 def test_the_committed_trainings_are_those_of_the_records(tmp_path: Path) -> None:
-    """After new results: `make figure NAME=training`."""
+    """After new results: `oversmoothing figure training`."""
     cells, elsewhere = load(RESULTS / "expected"), [f"paths.outputs={tmp_path}"]
     planned = collect(select(cells, TABLE), elsewhere, RESULTS / f"{TABLE}.jsonl")
     assert same(f"{TABLE}_training", wsss_training.curve_rows(planned), tmp_path)

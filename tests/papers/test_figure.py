@@ -20,9 +20,10 @@ def figure(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_every_module_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = re.search(r"^FIGURES = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    own = {"demo", "cures", "claims"}  # have targets of their own
-    assert {*listed.split()} | own == FIGURES.keys()
+    listed = re.search(
+        r"^FIGURES = ((?:.*\\\n)?.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    assert {*listed[1].replace("\\", "").split()} | {"demo"} == FIGURES.keys()
     modules = {module.name for module in pkgutil.iter_modules(papers.__path__)}
     modules -= {"cures_cells", "cures_figures", "cures_page"}  # parts of cures
     assert {module for module, _ in FIGURES.values()} == modules

@@ -89,7 +89,8 @@ def in_processes(
 ) -> Iterator[tuple[Item, Found]]:
     """Calls a function with every item in parallel; yields items and results as they finish.
 
-    Every item has its process, so that the death of one does not stop the others.
+    Every item has its process, so that the death of one does not stop the others. The processes
+    share the cores: torch gets an equal number of threads in each.
 
     Args:
         call: runs in another process; its errors are raised here.
@@ -101,7 +102,7 @@ def in_processes(
     def one(item: Item) -> tuple[Item, Found]:
         context = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(1, context, initializer=_begin) as process:
+            with ProcessPoolExecutor(1, context, None, _begin, (jobs,)) as process:
                 return item, process.submit(call, item).result()
         except BrokenProcessPool:
             return item, died(item)
@@ -114,7 +115,10 @@ def in_processes(
         threads.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
+def _begin(jobs: int) -> None:
+    import torch
+
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() // jobs)))
     one_line_warnings()
     follow_parent()
 

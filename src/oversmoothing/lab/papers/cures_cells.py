@@ -37,8 +37,8 @@ class Place(NamedTuple):
     def command(self) -> str:
         """Returns the command that measures the cell."""
         return (
-            f"make cures GRAPHS={self.graph} NETWORKS={self.network} LAYERS={self.layers} "
-            f"METHODS={self.method}"
+            f"oversmoothing figure cures --graphs {self.graph} --networks {self.network} "
+            f"--layers {self.layers} --methods {self.method}"
         )
 
 

@@ -244,7 +244,8 @@ def _pooled(own: Pooled | None) -> str:
 
 def _what_is_missing(whole: Study, found: Found) -> str:
     done, every = len(found), len(whole)
-    plan = f"; `make cures PLAN=1` lists the {every - done} others" if done < every else ""
+    others = f"; `oversmoothing figure cures --plan` lists the {every - done} others"
+    plan = others if done < every else ""
     methods = dict.fromkeys(place.method for place in whole)
     none = [method for method in methods if not any(place.method == method for place in found)]
     text = f"{done} of {every} cells are measured{plan}."

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     cells = select(load(RESULTS / "expected"), options.table)
     planned = collect(cells, [], RESULTS / f"{options.table}.jsonl")
     if not (rows := curve_rows(planned)):
-        way_out = f"run `make table NAME={options.table}`"
+        way_out = f"run `oversmoothing table {options.table}`"
         raise InputError(f"{options.table}_training: nothing is measured yet; {way_out}")
     for name, found in (("training", rows), ("thresholds", threshold_rows(planned))):
         stem = options.target / "figures" / f"{options.table}_{name}"

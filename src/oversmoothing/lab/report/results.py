@@ -28,7 +28,7 @@ from oversmoothing.lab.store.results import look_up
 
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "
-    "seeds; `make {} EARLIER=1` measures again"
+    "seeds; `oversmoothing table {} --earlier` measures again"
 )
 CAUSES = {  # of another result for the same seed: name -> key of the environment
     "commit": "git",

@@ -3,7 +3,7 @@
     oversmoothing tune table6 --data cora --methods centered --columns L=16
     oversmoothing tune table6 --plan
     oversmoothing tune table6 --data cora --publish
-    make table6 DATA=cora METHODS=centered       # then runs the cells with the settings found
+    oversmoothing table table6 --data cora --methods centered    # then runs the cells with them
 
 All configurations of a cell are trained together, and their number is halved several times. A
 killed search continues with the same command. Trials and settings are written to outputs/tuning;

@@ -31,25 +31,25 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
      "and for no γ ≤ −1.",
      "fig1/fig1_claim.md fig1/fig1_rank.png fig1/fig1_effective_rank.png "
      "fig1_fan_in/fig1.png"),
-    ("figure NAME=propositions", "Propositions 1 and 2",
+    ("propositions", "Propositions 1 and 2",
      "Attention alone, W_V = I: the same weights in all layers (1), the mean over weights (2).",
      "propositions/propositions.md"),
     ("fig2", "Figure 2: CAMs, labels and masks",
      "Training on a subset of VOC; the first images that each bring a new class. Centering is no "
      "better here: some of its masks cover grass or sky.",
      "figures/fig2_overnight.png figures/fig2_overnight_tokens.png figures/wsss_tokens.png"),
-    ("figure NAME=layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
+    ("layers", "ContraNorm, Figure 2: attention maps, tokens and singular values",
      "By layer, in the pretrained DeiT-Ti and in a small BERT trained on SST-2.",
      "figures/contranorm_layers.png"),
-    ("figure NAME=hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
+    ("hem_fig3", "HEMNet, Figure 3: ELBO and gradients",
      "At the start of training, T = 12.", "figures/hem_fig3.png"),
-    ("figure NAME=hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
+    ("hem_fig4", "HEMNet, Figure 4: attention maps and reconstructions",
      "VOC subset. γ is the responsibility of a basis for each pixel, not centering's γ: with every "
      "iteration it becomes sharper, and the reconstruction X̃ nearer to the features X.",
      "figures/hem_fig4.png"),
-    ("figure NAME=elbo", "HEMNet: which steps lower the ELBO",
+    ("elbo", "HEMNet: which steps lower the ELBO",
      "Counts over random starts, by E-step.", "tables/elbo.md"),
-    ("figure NAME=cost", "HEMNet, Table 3: cost",
+    ("cost", "HEMNet, Table 3: cost",
      "Measured; what the printed columns count: results/tables/cost.md.", "tables/cost.md"),
 )  # fmt: skip
 
@@ -90,7 +90,7 @@ def main() -> int:
 
 def _claims(claims: list[dict[str, str]]) -> Section:
     text = "Each claim with a verdict computed from what was measured."
-    return Section("What the papers claim", text, "make claims", claims=claims)
+    return Section("What the papers claim", text, "oversmoothing figure claims", claims=claims)
 
 
 def _sections(results: Path, name: str, title: str, text: str, files: str) -> list[Section]:
@@ -103,7 +103,7 @@ def _sections(results: Path, name: str, title: str, text: str, files: str) -> li
 def _section(paths: list[Path], name: str, title: str, text: str) -> Section:
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
-    return Section(title, text, f"make {name}", rows=rows, figures=figures)
+    return Section(title, text, f"oversmoothing figure {name}", rows=rows, figures=figures)
 
 
 def _here(planned: list[Planned], records: Records) -> str:
@@ -120,7 +120,7 @@ def _table(results: Path, name: str, entries: list[Entry], here: str) -> Section
     endings = ("", "_curves", "_training", "_thresholds")
     files = [f"figures/{name}{ending}.png" for ending in endings]
     figures = _existing(results, *files) + _new(results, *files)
-    return Section(title, text, f"make table NAME={name}", entries=entries, figures=figures)
+    return Section(title, text, f"oversmoothing table {name}", entries=entries, figures=figures)
 
 
 def _existing(results: Path, *names: str) -> list[Path]:

@@ -349,8 +349,8 @@ def catching_up(evidence: Evidence) -> Finding:
                 texts.append(f"{labels[row]}, {column}: {path}, change {changes[-1].text}")
     if not changes:
         raise NotRecordedError(
-            f"{table}: no evaluation during the training is recorded; `make table NAME={table}` "
-            "runs it"
+            f"{table}: no evaluation during the training is recorded; "
+            f"`oversmoothing table {table}` runs it"
         )
     cases = judged(changes)
     text = f"rises in {share(cases, 'cases')}; points to γ = 0 from evaluation to "

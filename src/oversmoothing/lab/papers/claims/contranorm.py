@@ -58,7 +58,7 @@ def pretrained(evidence: Evidence) -> Layers:
 
 def trained(evidence: Evidence, network: str) -> tuple[Layers, str]:
     """Returns measures of a network by layer, as means over seeds, and the number of seeds."""
-    lines = evidence.csv("figures/contranorm_layers.csv", "make figure NAME=layers")
+    lines = evidence.csv("figures/contranorm_layers.csv", "oversmoothing figure layers")
     own = [line for line in lines if line["row"] == network]
     found: Layers = {}
     for line in own:

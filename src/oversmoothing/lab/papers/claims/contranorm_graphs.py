@@ -144,7 +144,7 @@ def by_scale(evidence: Evidence) -> dict[tuple[str, str], dict[float, Measured]]
                 if key == "contranorm":
                     found.setdefault((block, column), {})[float(named[1])] = measured
     if not found:
-        raise NotRecordedError(f"no cell is run with several s; `make table NAME={READINGS}`")
+        raise NotRecordedError(f"no cell is run with several s; `oversmoothing table {READINGS}`")
     plain = evidence.measured("table5")
     return {(b, c): by_s | {1.0: plain[b, "contranorm", c]} for (b, c), by_s in found.items()}
 
@@ -188,7 +188,7 @@ def chosen_scale(evidence: Evidence) -> Finding:
             texts.append(f"{block} {column}: s = {s:g} of {tried}, {by_s[s].text} ({target})")
     if not cases:
         raise NotRecordedError(
-            f"no cell is run with s of 0.5 and 0.8; `make table NAME={READINGS}`"
+            f"no cell is run with s of 0.5 and 0.8; `oversmoothing table {READINGS}`"
         )
     seeds = evidence.measured("table5").seeds
     text = f"agrees in {share(cases, 'cells')}; test (printed): {'; '.join(texts)}"
@@ -201,7 +201,7 @@ def wide(evidence: Evidence) -> Finding:
     cells, printed = evidence.measured(READINGS, reading), evidence.published("table5")
     places = [place for place in cells if place[1] == "contranorm"]
     if not places:
-        raise NotRecordedError(f"no cell is run; `make table NAME={READINGS}` runs it")
+        raise NotRecordedError(f"no cell is run; `oversmoothing table {READINGS}` runs it")
     narrow = evidence.column("table5", "verdict")
     found = evidence.column(READINGS, "verdict", reading)
     close = {place: found[place] == Verdict.WITHIN for place in places}

@@ -130,7 +130,7 @@ class Rows(Strict):
         if not any(found.values()):
             raise NotRecordedError(
                 f"{self.table}: no cell of {self.row} is run beside another row; "
-                f"`make table NAME={self.table}` runs it"
+                f"`oversmoothing table {self.table}` runs it"
             )
         groups = [self._cases(each) for each in found.values()]
         groups = [sum(groups, [])] if self.together else groups

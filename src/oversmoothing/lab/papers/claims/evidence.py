@@ -33,7 +33,7 @@ class Cells(dict[Place, Measured]):
 
     def __missing__(self, place: Place) -> Measured:
         where = ", ".join(filter(None, place))
-        why = f"{self.table}: {where} is not run; `make table NAME={self.table}` runs it"
+        why = f"{self.table}: {where} is not run; `oversmoothing table {self.table}` runs it"
         raise NotRecordedError(why)
 
 
@@ -80,7 +80,9 @@ class Evidence:
         found = dict(self.cells(table, reading))
         if not found:
             named = f"{table} ({reading})" if reading else table
-            raise NotRecordedError(f"no cell of {named} is run; `make table NAME={table}` runs it")
+            raise NotRecordedError(
+                f"no cell of {named} is run; `oversmoothing table {table}` runs it"
+            )
         return Cells(table, found)
 
     def cells(self, table: str, reading: str = "") -> Iterator[tuple[Place, Measured]]:
@@ -101,7 +103,7 @@ class Evidence:
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """Returns the recorded runs of a table."""
-        text = self.path(f"{name}.jsonl", f"make table NAME={name}").read_text("utf-8")
+        text = self.path(f"{name}.jsonl", f"oversmoothing table {name}").read_text("utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
     def json(self, name: str) -> Any:
@@ -113,7 +115,7 @@ class Evidence:
     def _lines(self, table: str) -> list[dict[str, str]]:
         if table not in self._tables:
             path = f"tables/{table}.csv"
-            self._tables[table] = self.csv(path, f"make table NAME={table}")
+            self._tables[table] = self.csv(path, f"oversmoothing table {table}")
         return self._tables[table]
 
     @cached_property

@@ -79,7 +79,7 @@ def best(
     if not compared:
         raise NotRecordedError(
             f"{table}: no cell of centering is run beside another row; "
-            f"`make table NAME={table}` runs it"
+            f"`oversmoothing table {table}` runs it"
         )
     cases = [above(a, b, comparisons) and (None if absent else True) for a, b, absent in compared]
     texts = [text + "?" * (case is None) for text, case in zip(texts, cases)]
@@ -183,7 +183,7 @@ def reproduced(evidence: Evidence, table: str, reading: str = "") -> Finding:
         if place[1] == "centered" and verdict in ("within", "off", "contradicted")
     }
     if not run:
-        raise NotRecordedError(f"no cell is run; `make table NAME={table}` runs it")
+        raise NotRecordedError(f"no cell is run; `oversmoothing table {table}` runs it")
     cases = [verdict == Verdict.WITHIN for verdict in run.values()]
     printed = evidence.published(table.removesuffix("_readings"))
     measured = evidence.measured(table, reading)
@@ -275,7 +275,7 @@ def sizes_of_data() -> Finding:
     root, texts, cases = os.environ.get("DATA_ROOT", "data"), [], []
     for name, printed in DATA.items():
         if any(not Path(root, "graphs", folder).is_dir() for folder in folders(name)):
-            raise NotRecordedError(f"{name} is not here; `make data DATA={name}` fetches it")
+            raise NotRecordedError(f"{name} is not here; `oversmoothing data {name}` fetches it")
         graph = load(name, root=root)
         found = graph.num_nodes, _edges(graph, root), graph.x.shape[1], graph.num_classes
         for what, number, said in zip(("nodes", "edges", "features", "classes"), found, printed):

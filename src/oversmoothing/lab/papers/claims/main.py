@@ -98,7 +98,7 @@ def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
 def entry(claim: Claim, found: Mapping[str, str]) -> Entry:
     """Returns the entry of a claim for ``claims.json``."""
     told = {key: getattr(claim, key) for key in ABOUT}
-    command = claim.command or f"make claims ONLY={claim.name}"
+    command = claim.command or f"oversmoothing figure claims --only {claim.name}"
     return told | {key: found[key] for key in FOUND} | {"command": command}
 
 

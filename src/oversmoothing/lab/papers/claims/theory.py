@@ -205,7 +205,7 @@ def independent_limit() -> Finding:
 
 def identity_input(evidence: Evidence, proposition: int) -> Finding:
     """Claim: Proposition 1 or 2 for X = I, from the recorded ranks."""
-    path = evidence.path("propositions/propositions.md", "make figure NAME=propositions")
+    path = evidence.path("propositions/propositions.md", "oversmoothing figure propositions")
     lines = [line.strip("| ").split(" | ") for line in path.read_text("utf-8").splitlines()]
     plain = [line for line in lines if line[0] == str(proposition) and line[2] == "0"]
     holds = [None if "does not hold" in line[4] else True for line in plain]
