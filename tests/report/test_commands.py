@@ -7,9 +7,7 @@ import yaml
 
 from oversmoothing.lab.launch.check import Known, all_problems, config_problems
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.report.publish import latex, markdown
 from oversmoothing.lab.report.tables import Cell, load, select
-from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.identity import run_id
 
 FOLDER = Path(__file__).parents[2] / "results" / "expected"
@@ -87,14 +85,6 @@ def test_every_wsss_run_passes_every_check(cells: list[Cell], generated: Path) -
     for words in runs:
         random = ["task.adaptation=0"] * any("task.adaptation" in word for word in words)
         assert all_problems(compose_config([*words, *fixed, *random]), known) == []
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_latex_knows_every_letter(cells: list[Cell], table: str) -> None:
-    entries = judge([(c, None) for c in select(cells, table)])
-    lines = latex(entries).splitlines()
-    assert "".join(line for line in lines if not line.startswith("%")).isascii()
-    assert markdown(entries)
 
 
 def test_what_was_published_says_where(cells: list[Cell]) -> None:

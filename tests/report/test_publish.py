@@ -1,4 +1,4 @@
-"""Markdown, CSV and LaTeX say the same: cells, counts, notes, and comparisons seed by seed."""
+"""Markdown and CSV say the same: cells, counts, notes, and comparisons seed by seed."""
 
 import csv
 import io
@@ -12,19 +12,15 @@ from guide import ROOT
 from made_up import cell, entries, measured, own, own_entries
 from scipy.stats import ttest_rel
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.report.page import Section, page
 from oversmoothing.lab.report.publish import (
     comparisons,
     counts,
     every_cell,
-    latex,
     markdown,
     notes,
     publish,
-    tex,
     to_csv,
-    write_latex,
 )
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, Verdict, judge, layout
@@ -42,10 +38,9 @@ def lines_of_csv(found: list[Entry]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(to_csv(found))))
 
 
-def test_markdown_and_latex_hold_the_same_numbers() -> None:
+def test_markdown_holds_every_number_and_what_is_missing() -> None:
     md = "\n".join(table_lines(markdown(entries()), "| w/"))
-    tex_rows = "\n".join(table_lines(latex(entries()), "w/"))
-    assert numbers(md) == numbers(tex_rows) and len(numbers(md)) > 15
+    assert len(numbers(md)) > 15
     assert "missing (35.5)" in md and "not run (19.00)" in md
     assert "8 cells within, 2 off, 1 contradicted, 1 not run, 1 missing." in counts(entries())
 
@@ -111,8 +106,8 @@ def test_the_misprint_is_marked_and_explained() -> None:
 def test_the_best_of_a_column_is_bold_and_a_missing_one_never() -> None:
     best = {(e.cell.block, e.cell.column): e.cell.key for e in entries() if e.best}
     assert best == {("Cora", "L=2"): "base", ("Cora", "L=16"): "base", ("Squirrel", "L=2"): "ours"}
-    for text, bold in ((markdown(entries()), r"\*\*\d"), (latex(entries()), r"\\textbf\{\d")):
-        assert len(re.findall(bold, text)) == 3 + text.count("**3 of")
+    text = markdown(entries())
+    assert len(re.findall(r"\*\*\d", text)) == 3 + text.count("**3 of")
 
 
 def test_readings_are_rows_of_their_own_and_meet_their_own_baseline() -> None:
@@ -135,23 +130,6 @@ def test_marks_say_which_side_a_value_is_off() -> None:
     runs = {"L=2": measured(60.0, 60.1), "L=8": measured(40.0, 40.1), "L=16": measured(50.0)}
     found = judge([(cell(50.0, column=column), run) for column, run in runs.items()])
     assert [entry.mark for entry in found] == ["▲", "▼", "✓"]
-
-
-def test_the_latex_table_is_whole(tmp_path: Path) -> None:
-    text = latex(entries())
-    rows = table_lines(text, "w/")
-    assert {line.count(" & ") for line in rows} == {2}
-    assert all(line.endswith(r" \\") for line in rows)
-    assert text.replace("\\{", "").count("{") == text.replace("\\}", "").count("}")
-    begun, ended = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
-    assert sorted(begun) == sorted(ended)
-    assert len(table_lines(text, "% Cora") + table_lines(text, "% Squirrel")) == len(entries())
-    special = tex("100 % & more_of {this} #1 $2 a\\b~c^d 7.79 ± 0.00 † ≤ γ")
-    assert special.isascii() and not re.search(r"(?<!\\)[%&_#]", special)
-    path = write_latex(entries(), tmp_path / "paper")
-    assert path.name == "one.tex" and path.read_text() == text
-    with pytest.raises(InputError, match=r"one\.tex"):
-        write_latex(entries(), path)
 
 
 def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
@@ -201,4 +179,3 @@ def test_every_format_shows_the_same_comparison() -> None:
     assert half[1].startswith("+1.17 [") and half[1].endswith(f"p = {p:.3f}, n = 3")
     assert half[1] in markdown(own_entries())
     assert half[1] in page("x", [Section("x", entries=own_entries())])
-    assert re.search(r"w/ half against w/ base & \+1\.17 \[", latex(own_entries()))

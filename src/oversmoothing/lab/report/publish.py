@@ -1,4 +1,4 @@
-"""Writes a table as Markdown, CSV and LaTeX, with the notes that stand below it, and its figure."""
+"""Writes a table as Markdown and CSV, with the notes that stand below it, and its figure."""
 
 import csv
 import io
@@ -53,13 +53,6 @@ FIELDS: dict[str, Callable[[Entry], object]] = {
     "conditions": lambda e: e.measured and e.measured.conditions,
 }
 DETAILS = ["", "", "", "n", "measured", "published", "difference", "verdict", "run"]
-LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-    "±": r"$\pm$", "·": r"$\cdot$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "√": r"$\surd$",
-    "α": r"$\alpha$", "γ": r"$\gamma$", "η": r"$\eta$", "σ": r"$\sigma$", "τ": r"$\tau$",
-    "ᵐ": "$^m$", "²": "$^2$", "⁻": "$^-$", "¹": "$^1$", "½": r"$\frac12$",
-    "†": r"$\dagger$", "✓": r"$\surd$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "✗": r"$\times$",
-}  # fmt: skip
 
 
 def publish(entries: Sequence[Entry], results: Path, pdf: bool = False) -> list[Path]:
@@ -125,76 +118,6 @@ def to_csv(entries: Sequence[Entry]) -> str:
     writer.writerow(FIELDS)
     writer.writerows([get(entry) for get in FIELDS.values()] for entry in entries)
     return file.getvalue()
-
-
-def write_latex(entries: Sequence[Entry], folder: Path) -> Path:
-    """Writes ``folder``/<table>.tex and returns its path.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    path = folder / f"{entries[0].cell.table}.tex"
-    write_text(path, latex(entries))
-    return path
-
-
-def latex(entries: Sequence[Entry]) -> str:
-    """Formats a booktabs table, followed by comments with n, difference and run of every cell."""
-    blocks, about = layout(entries), entries[0].cell.about
-    caption = f"{about.title} ({about.unit}; {about.source}). {counts(entries)} {legend(entries)}"
-    compared = []
-    if lines := comparisons(entries):
-        first, *rest = map(_latex_line, lines)
-        head = rf"\par\smallskip\footnotesize {tex(COMPARED)}\par"
-        compared = [head, *_tabular(first, [r"\midrule", *rest], len(lines[0]))]
-    lines = [
-        r"% needs \usepackage{booktabs,graphicx}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{tex(caption)}}}",
-        rf"\label{{tab:{about.name}}}",
-        *_tabular(
-            _latex_line(["", *blocks[0].columns]),
-            [line for block in blocks for line in _latex_block(block)],
-            len(blocks[0].columns) + 1,
-        ),
-        *(rf"\par\smallskip\footnotesize {tex(note)}" for note in notes(entries)),
-        *compared,
-        r"\end{table}",
-        *("% " + " | ".join(entry.details) for entry in entries),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def tex(text: str) -> str:
-    """Escapes the special characters of LaTeX."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
-
-
-def _tabular(head: str, lines: Sequence[str], columns: int) -> list[str]:
-    start = rf"\begin{{tabular}}{{l{'c' * (columns - 1)}}}"
-    whole = [start, r"\toprule", head, *lines, r"\bottomrule", r"\end{tabular}}"]
-    return [r"\resizebox{\linewidth}{!}{%", *whole]
-
-
-def _latex_line(texts: Sequence[str]) -> str:
-    return " & ".join(map(tex, texts)) + r" \\"
-
-
-def _latex_block(block: Block) -> list[str]:
-    width = len(block.columns) + 1
-    head = rf"\multicolumn{{{width}}}{{l}}{{\textit{{{tex(block.name)}}}}} \\"
-    rows = [" & ".join([tex(label), *map(_in_latex, row)]) for label, row in block.rows.items()]
-    return [r"\midrule", *([head] * bool(block.name)), *(rf"{row} \\" for row in rows)]
-
-
-def _in_latex(entry: Entry | None) -> str:
-    if entry is None:
-        return ""
-    ours = rf"\textbf{{{tex(entry.ours)}}}" if entry.best else tex(entry.ours)
-    if not entry.printed:
-        return ours
-    return rf"{ours} {{\scriptsize({tex(entry.printed)}{tex(entry.mark)})}}"
 
 
 def legend(entries: Sequence[Entry]) -> str:

@@ -2,7 +2,7 @@
 
     oversmoothing table table5 --data cora --methods centered layernorm --columns L=16
     oversmoothing table table5 --plan
-    oversmoothing table table5 --draw --latex
+    oversmoothing table table5 --draw
     oversmoothing table table5 --publish
 
 Files are written to outputs/, or with --publish to results/ and docs/, as are other tables with the
@@ -34,7 +34,7 @@ from oversmoothing.lab.launch.script import (
     whole,
 )
 from oversmoothing.lab.report.numbers import update
-from oversmoothing.lab.report.publish import markdown, publish, write_latex
+from oversmoothing.lab.report.publish import markdown, publish
 from oversmoothing.lab.report.results import (
     Planned,
     collect,
@@ -93,7 +93,6 @@ def written(planned: list[Planned], shown: list[Cell], options: Namespace) -> li
     if shown:
         beside = zip(entries, planned)
         print(markdown([_with_seeds(e, p) for e, p in beside if e.cell in shown]))
-        paths += [write_latex(entries, options.out)] if options.latex else []
     for p in planned:
         if (not shown or p.cell in shown) and (line := p.beside(records)):
             print(line)
@@ -136,8 +135,6 @@ def arguments() -> Namespace:
     what = "these cells: results of the output folder replace recorded ones"
     parser.add_argument("--replace", action="store_true", help=what)
     parser.add_argument("--all", action="store_true", help="also what the table marks as not run")
-    parser.add_argument("--latex", action="store_true", help="also write the table as LaTeX")
-    parser.add_argument("--out", type=Path, default=Path("outputs/tables"), help="folder of LaTeX")
     parser.add_argument("--pdf", action="store_true", help="also save the figure as PDF")
     parser.add_argument("--jobs", type=whole(), default=1, help="processes side by side")
     parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
