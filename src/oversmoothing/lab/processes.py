@@ -102,7 +102,7 @@ def in_processes(
     def one(item: Item) -> tuple[Item, Found]:
         context = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(1, context, None, _begin, (jobs,)) as process:
+            with ProcessPoolExecutor(1, context, _begin, (jobs,)) as process:
                 return item, process.submit(call, item).result()
         except BrokenProcessPool:
             return item, died(item)
