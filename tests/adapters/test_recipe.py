@@ -124,6 +124,27 @@ def test_a_head_has_the_parameters_of_the_model_inside_and_missing_ones_are_name
         osm.restore(without, own=[Scale])
 
 
+def test_models_of_one_configuration_are_told_apart() -> None:
+    """The methods of one are not missing in the others, and only the own ones are forgotten."""
+    config = bert().config
+    alike = copy.deepcopy(config)
+    first, second, plain = (hf.BertModel(config) for _ in range(3))
+    osm.apply(first, "centered")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert not osm.recipe(osm.remove(plain))
+        assert not any(
+            "names" in n for n in osm.diagnose(plain, CASES["bert"].inputs["input_ids"]).notes
+        )
+        assert config.oversmoothing == osm.recipe(first)
+        own = osm.apply(hf.BertModel(alike), "attn_scale")
+    assert own.config.oversmoothing == osm.recipe(own) != osm.recipe(first)
+    with pytest.warns(UserWarning, match="same configuration"):
+        osm.apply(second, "pairnorm")
+    osm.remove(first.encoder)  # a part
+    assert not osm.recipe(osm.remove(second)) and not hasattr(config, "oversmoothing")
+
+
 def test_the_recipe_of_a_part_names_the_part() -> None:
     model = nn.ModuleDict({"image": vit(), "text": bert()})
     osm.apply(model["image"], "pairnorm", where="norm2")

@@ -11,6 +11,7 @@ from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,23 @@ from oversmoothing.errors import InputError, described
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
 KEYS = {"module", "methods", "blocks", "where", "layout", "causal"}  # of a call
 Recipe = list[dict[str, Any]]
+
+
+class Calls(list[dict[str, Any]]):
+    """The calls of ``apply`` on a model, which models of one configuration can see.
+
+    Copies and pickles are plain lists, as what is read from config.json.
+
+    Attributes:
+        model: returns the model, or None if it is gone.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = ref(model)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return list, ([*self],)
 
 
 def recipe(model: nn.Module) -> Recipe:
@@ -65,13 +83,19 @@ def checked(calls: Recipe) -> Recipe:
 
 def note(model: nn.Module, methods: Sequence[Factory], options: dict[str, Any]) -> None:
     """Notes a call of ``apply`` at a model and in its configuration."""
-    calls = vars(model).setdefault(NOTE, [])
+    calls = vars(model).setdefault(NOTE, Calls(model))
     try:
         call = {"methods": [_described(method) for method in methods], **options}
         calls.append(json.loads(json.dumps(call, default=_listed)))
     except (TypeError, ValueError, InputError) as error:
         calls.append({"unclear": f"{error}; give classes, and options as numbers and words"})
     if _is_configured(model) and not any("unclear" in call for call in calls):
+        if (other := noted(model)) is not calls and _of_another(other, model):
+            warnings.warn(
+                f"another {type(model).__name__} with methods has the same configuration, which "
+                "save_pretrained of both writes; build each from its own copy, made before apply",
+                stacklevel=4,
+            )
         setattr(model.config, NOTE, calls)
 
 
@@ -79,7 +103,7 @@ def forget(model: nn.Module) -> None:
     """Deletes the notes at a model, its parts and their configurations."""
     for module in model.modules():
         vars(module).pop(NOTE, None)
-        if _is_configured(module):
+        if _is_configured(module) and not _of_another(noted(module), model):
             vars(module.config).pop(NOTE, None)
 
 
@@ -88,12 +112,18 @@ def noted(model: nn.Module) -> Recipe | None:
     return getattr(model.config, NOTE, None) if _is_configured(model) else None
 
 
+def _of_another(calls: Recipe | None, model: nn.Module) -> bool:
+    """Whether calls are those of a living model that is neither around nor in this one."""
+    owner = calls.model() if isinstance(calls, Calls) else None
+    return owner is not None and owner not in {*model.modules()} and model not in {*owner.modules()}
+
+
 def lost(model: nn.Module) -> str | None:
     """Returns a sentence if a model was loaded without the methods in its configuration."""
     if placed_in(model):
         return None
     for name, part in model.named_modules():
-        if calls := noted(part):
+        if (calls := noted(part)) and not _of_another(calls, model):
             methods = ", ".join(method["name"] for call in calls for method in call["methods"])
             return (
                 f"the configuration of this {type(part).__name__} names {methods}, which it "
