@@ -23,7 +23,16 @@ from oversmoothing.adapters.names import (
     require_match,
     warn_of_place,
 )
-from oversmoothing.adapters.recipe import Recipe, checked, forget, load_saved, lost, note, noted
+from oversmoothing.adapters.recipe import (
+    Recipe,
+    checked,
+    forget,
+    load_saved,
+    lost,
+    note,
+    noted,
+    part_of,
+)
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError
@@ -161,10 +170,7 @@ def restore(
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
     for call in checked(calls):
         options = dict(call)
-        try:
-            part = model.get_submodule(options.pop("module", ""))
-        except AttributeError as error:
-            raise InputError(f"recipe: is of another model ({error}); give one like it") from error
+        part = part_of(model, options)
         _put(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
     if recipe is None and (unread := load_saved(model)):
         warnings.warn(unread, stacklevel=2)

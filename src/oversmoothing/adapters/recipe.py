@@ -6,7 +6,7 @@ Every call is noted at its model, and in the configuration of a model of transfo
 
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -23,22 +23,23 @@ from oversmoothing.aggregators.base import SIZES
 from oversmoothing.errors import InputError, described
 
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
-KEYS = {"module", "methods", "blocks", "where", "layout", "causal"}  # of a call
+KEYS = {"module", "part", "methods", "blocks", "where", "layout", "causal"}  # of a call
 Recipe = list[dict[str, Any]]
 
 
 class Calls(list[dict[str, Any]]):
-    """The calls of ``apply`` on a model, which models of one configuration can see.
+    """The calls of ``apply`` in a configuration, which several parts of a model can have.
 
-    Copies and pickles are plain lists, as what is read from config.json.
+    Each call names the class of its ``part``. Copies and pickles are plain lists, as what is read
+    from config.json.
 
     Attributes:
-        model: returns the model, or None if it is gone.
+        owners: for every class a function that returns the part, or None if it is gone.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = ref(model)
+    def __init__(self, calls: Recipe, owners: dict[str, Callable[[], nn.Module | None]]) -> None:
+        super().__init__(calls)
+        self.owners = owners
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return list, ([*self],)
@@ -83,28 +84,36 @@ def checked(calls: Recipe) -> Recipe:
 
 def note(model: nn.Module, methods: Sequence[Factory], options: dict[str, Any]) -> None:
     """Notes a call of ``apply`` at a model and in its configuration."""
-    calls = vars(model).setdefault(NOTE, Calls(model))
+    calls = vars(model).setdefault(NOTE, [])
     try:
         call = {"methods": [_described(method) for method in methods], **options}
         calls.append(json.loads(json.dumps(call, default=_listed)))
     except (TypeError, ValueError, InputError) as error:
         calls.append({"unclear": f"{error}; give classes, and options as numbers and words"})
     if _is_configured(model) and not any("unclear" in call for call in calls):
-        if (other := noted(model)) is not calls and _of_another(other, model):
+        kind = type(model).__name__
+        owners = _owners(model)
+        if _apart(owners.get(kind), model):
             warnings.warn(
-                f"another {type(model).__name__} with methods has the same configuration, which "
-                "save_pretrained of both writes; build each from its own copy, made before apply",
+                f"another {kind} with methods has the same configuration, which save_pretrained of "
+                "both writes; build each from its own copy, made before apply",
                 stacklevel=4,
             )
-        setattr(model.config, NOTE, calls)
+        others = [call for call in noted(model) or [] if call.get("part") in owners.keys() - {kind}]
+        own = [{"part": kind, **call} for call in calls]
+        setattr(model.config, NOTE, Calls([*others, *own], {**owners, kind: ref(model)}))
 
 
 def forget(model: nn.Module) -> None:
     """Deletes the notes at a model, its parts and their configurations."""
     for module in model.modules():
         vars(module).pop(NOTE, None)
-        if _is_configured(module) and not _of_another(noted(module), model):
-            vars(module.config).pop(NOTE, None)
+        if _is_configured(module) and NOTE in vars(module.config):
+            owners = {kind: of for kind, of in _owners(module).items() if _apart(of, model)}
+            kept = [call for call in noted(module) or [] if call.get("part") in owners]
+            setattr(module.config, NOTE, Calls(kept, owners))
+            if not kept:
+                delattr(module.config, NOTE)
 
 
 def noted(model: nn.Module) -> Recipe | None:
@@ -112,10 +121,34 @@ def noted(model: nn.Module) -> Recipe | None:
     return getattr(model.config, NOTE, None) if _is_configured(model) else None
 
 
-def _of_another(calls: Recipe | None, model: nn.Module) -> bool:
-    """Whether calls are those of a living model that is neither around nor in this one."""
-    owner = calls.model() if isinstance(calls, Calls) else None
-    return owner is not None and owner not in {*model.modules()} and model not in {*owner.modules()}
+def _owners(model: nn.Module) -> dict[str, Callable[[], nn.Module | None]]:
+    """Returns the parts, of this model or another one, whose methods its configuration names."""
+    calls = noted(model)
+    owners = calls.owners if isinstance(calls, Calls) else {}
+    return {kind: of for kind, of in owners.items() if of() is not None}
+
+
+def _apart(owner: Callable[[], nn.Module | None] | None, model: nn.Module) -> bool:
+    """Whether a living part is neither around nor in a model."""
+    part = owner() if owner else None
+    return part is not None and part not in {*model.modules()} and model not in {*part.modules()}
+
+
+def part_of(model: nn.Module, call: dict[str, Any]) -> nn.Module:
+    """Returns the part of a model that a call of a recipe names, and takes the names out of it.
+
+    A class names a part only if there is one of it, as after a change of the head.
+
+    Raises:
+        InputError: the model has no such part.
+    """
+    kind, name = call.pop("part", None), call.pop("module", "")
+    try:
+        part = model.get_submodule(name)
+    except AttributeError as error:
+        raise InputError(f"recipe: is of another model ({error}); give one like it") from error
+    alike = [module for module in part.modules() if type(module).__name__ == kind]
+    return alike[0] if len(alike) == 1 else part
 
 
 def lost(model: nn.Module) -> str | None:
@@ -123,7 +156,9 @@ def lost(model: nn.Module) -> str | None:
     if placed_in(model):
         return None
     for name, part in model.named_modules():
-        if (calls := noted(part)) and not _of_another(calls, model):
+        owners = _owners(part)
+        calls = noted(part) or []
+        if calls := [c for c in calls if not _apart(owners.get(c.get("part")), model)]:
             methods = ", ".join(method["name"] for call in calls for method in call["methods"])
             return (
                 f"the configuration of this {type(part).__name__} names {methods}, which it "
