@@ -88,6 +88,35 @@ def test_dropped_nodes_send_nothing() -> None:
     torch.testing.assert_close(found, network().convs[0](X * kept / 0.6, EDGES, WEIGHTS), **CLOSE)
 
 
+@torch.no_grad()
+def test_edges_between_other_nodes_of_one_number_are_no_loops() -> None:
+    """They are dropped as all others are; in evaluation none is."""
+    edges = torch.arange(1000).expand(2, -1)
+    users, items = torch.randn(2, 1000, 4, generator=torch.Generator().manual_seed(0))
+    drop, seen = osm.DropEdge(0.5), []
+    assert drop(edges).all() and 400 < drop(edges + torch.tensor([[0], [1000]])).sum() < 600
+    assert drop.eval()(edges.flip(1) + torch.tensor([[0], [1000]])).all()
+    model = osm.apply(nn.ModuleList(pyg.SAGEConv(4, 4) for _ in range(2)), "drop_edge")
+    for conv in model.train():
+        conv.register_forward_pre_hook(
+            lambda module, args, given: seen.append(given["edge_index"].shape[1]), with_kwargs=True
+        )
+    for given in ((users, items), (users, users), (users, None)):
+        model[0](given, edges)
+    assert 600 < seen[0] < 800 and seen[1:] == [1000, 1000]
+
+
+@pytest.mark.parametrize("method", ["drop_node", "drop_edge", "drop_message"])
+@torch.no_grad()
+def test_the_order_of_arguments_by_name_does_not_matter(method: str) -> None:
+    conv = osm.apply(network(), method, rate=0.4).train().convs[0]
+    found = []
+    for names in (("x", "edge_index"), ("edge_index", "x")):
+        torch.manual_seed(0)
+        found.append(conv(**{name: {"x": X, "edge_index": EDGES}[name] for name in names}))
+    assert torch.equal(*found)
+
+
 def upsampled(alpha: float) -> tuple[Tensor, Tensor, Tensor]:
     """X, EDGES and WEIGHTS with a slow node on every edge, one by one."""
     x, edges, weights = [*X], [], []

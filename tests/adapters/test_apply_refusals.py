@@ -195,6 +195,9 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
     "padded windows": (
         lambda: osm.apply(swin().layers[0].blocks, "centered", blocks=[0])[0],
         (torch.rand(1, 3, 4, 16),), "model"),
+    "causal without a mask": (
+        lambda: partial(osm.apply(encoder(), "centered").layers[0], is_causal=True),
+        (torch.randn(2, 3, 16),), "attn_mask"),
     "keys are selected": (
         lambda: partial(osm.apply(bert(), "centered").encoder.layer[0].attention.self.inside.attend,
                         nn.Identity(), indices=torch.zeros(1, 3, 2)),

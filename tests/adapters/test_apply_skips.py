@@ -65,6 +65,17 @@ def test_a_gcn_with_skip_connections_is_that_written_by_hand(method: str, option
     assert torch.equal(model(X, EDGES), plain) and everything(model) == before
 
 
+@pytest.mark.parametrize("method", ["residual", "initial_residual", "jumping"])
+@torch.no_grad()
+def test_skip_connections_follow_autocast(method: str) -> None:
+    """Where products are in half precision and the inputs of layers are not."""
+    model = osm.apply(gcn(), method)
+    expected = model(X, EDGES)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.float()(X.float(), EDGES)
+    torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
+
+
 class Stack(nn.Module):
     """Convolutions, then ReLU; GCNII's also get the input of the first one."""
 

@@ -132,6 +132,22 @@ def test_one_mask_is_as_one_call_for_each_length(make, monkeypatch) -> None:
     assert len(calls) == 1 + 4  # four lengths
 
 
+@pytest.mark.parametrize("reads_mask", [True, False])
+@torch.no_grad()
+def test_skip_connections_beside_a_mean_add_the_same_word(reads_mask: bool, monkeypatch) -> None:
+    """Also where sentences are aligned or taken apart for the mean."""
+    monkeypatch.setattr(PairNorm, "reads_mask", reads_mask)
+    for methods in (["pairnorm", "residual"], ["initial_residual", "pairnorm"]):
+        torch.manual_seed(0)
+        model = osm.apply(bert().double().eval(), methods, where="encoder.layer.*.attention.output")
+        words = torch.randn(2, 7, 16).double()
+        together = model(inputs_embeds=words, attention_mask=PADDED)[0]
+        for i, own in enumerate(PADDED.bool()):
+            places = own.nonzero()[:, 0][None]
+            alone = model(inputs_embeds=words[i : i + 1, own], position_ids=places)[0]
+            torch.testing.assert_close(together[i, own], alone[0])
+
+
 class Maximum(After):
     """Knows nothing of masks, and needs a token."""
 

@@ -124,6 +124,52 @@ def test_a_head_has_the_parameters_of_the_model_inside_and_missing_ones_are_name
         osm.restore(without, own=[Scale])
 
 
+def named(config: hf.PretrainedConfig) -> list[dict]:
+    """The calls in a configuration of a BERT, without their part."""
+    return [{key: call[key] for key in call if key != "part"} for call in config.oversmoothing]
+
+
+@pytest.mark.parametrize("parts", [["encoder"], ["decoder"], ["encoder", "decoder"]])
+def test_methods_of_a_part_are_restored_in_this_part(parts: list[str], tmp_path: Path) -> None:
+    """Also where it is not the part that ``apply`` chooses in the whole model."""
+    sizes = {
+        f"{part}_{of}": 2 for part in ("encoder", "decoder") for of in ("layers", "attention_heads")
+    }
+    model = hf.BartModel(hf.BartConfig(vocab_size=30, d_model=16, **sizes))
+    for number, part in enumerate(parts):
+        osm.apply(getattr(model, part), "attn_scale", start=float(number))
+    model.save_pretrained(tmp_path)
+    again = osm.restore(hf.BartModel.from_pretrained(tmp_path))
+    assert osm.recipe(again) == osm.recipe(model)
+    again.save_pretrained(tmp_path)
+    headed = osm.restore(hf.BartForConditionalGeneration.from_pretrained(tmp_path))
+    assert osm.recipe(headed.model) == osm.recipe(model)
+    osm.remove(getattr(again, parts[0]))
+    left = [call["part"] for call in getattr(again.config, "oversmoothing", [])]
+    assert left == ["BartDecoder"] * (len(parts) - 1)
+
+
+def test_models_of_one_configuration_are_told_apart() -> None:
+    """The methods of one are not missing in the others, and only the own ones are forgotten."""
+    config = bert().config
+    alike = copy.deepcopy(config)
+    first, second, plain = (hf.BertModel(config) for _ in range(3))
+    osm.apply(first, "centered")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert not osm.recipe(osm.remove(plain))
+        assert not any(
+            "names" in n for n in osm.diagnose(plain, CASES["bert"].inputs["input_ids"]).notes
+        )
+        assert named(config) == osm.recipe(first)
+        own = osm.apply(hf.BertModel(alike), "attn_scale")
+    assert named(own.config) == osm.recipe(own) != osm.recipe(first)
+    with pytest.warns(UserWarning, match="same configuration"):
+        osm.apply(second, "pairnorm")
+    osm.remove(first.encoder)  # a part
+    assert not osm.recipe(osm.remove(second)) and not hasattr(config, "oversmoothing")
+
+
 def test_the_recipe_of_a_part_names_the_part() -> None:
     model = nn.ModuleDict({"image": vit(), "text": bert()})
     osm.apply(model["image"], "pairnorm", where="norm2")

@@ -47,6 +47,26 @@ def test_few_tokens_and_many_are_pushed_by_the_same_rule(
     assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+LAYERS = {
+    **{f"{n} tokens": (ContraNorm(C), Context(), n) for n in (C, N)},
+    "graph": (ContraNorm(C), ring(), N),
+    "normalised": (ContraNorm(C, pre_norm=True), Context(), N),
+    "channels": (ContraNormD(C, normalize=True, identity=True, layernorm=False), Context(), N),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_token_without_a_direction_has_no_gradient_through_it(name: str) -> None:
+    """Nodes without features are 0 until a bias moves; all gradients must have the usual size."""
+    layer, context, n = LAYERS[name]
+    x = tokens()[:, :n].clone()
+    x[:, 3] = 0
+    x.requires_grad_()
+    found = layer.double()(x, context)
+    (gradient,) = torch.autograd.grad(found, x, tokens()[:, :n].cos())
+    assert found.isfinite().all() and gradient.abs().max() < 20
+
+
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("n", [C, N])
 @pytest.mark.parametrize("autocast", [False, True])

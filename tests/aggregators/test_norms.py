@@ -7,18 +7,22 @@ import torch
 import torch_geometric.nn as pyg
 from tokens import random_tokens
 
-from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.attn_scale import AttnScale
+from oversmoothing.aggregators.base import PLAIN, Context, Inside
 from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.contranorm_d import ContraNormD
 from oversmoothing.aggregators.diffgroupnorm import DiffGroupNorm
+from oversmoothing.aggregators.feat_scale import FeatScale
 from oversmoothing.aggregators.graphnorm import GraphNorm
 from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.aggregators.meannorm import MeanNorm
 from oversmoothing.aggregators.nodenorm import NodeNorm
 from oversmoothing.aggregators.pairnorm import PairNorm
+from oversmoothing.aggregators.shaped_attention import ShapedAttention
 from oversmoothing.errors import InputError
+from oversmoothing.metrics.uniformity import uniformity
 
 
 def tokens() -> torch.Tensor:
@@ -38,6 +42,33 @@ def test_pairnorm_equals_torch_geometric(mode: str, scale: float) -> None:
     theirs = pyg.PairNorm(scale, scale_individually=mode == "PN-SI", eps=1e-6)(x)
     # they add eps outside the root for PN-SI, the authors inside: 1e-6 relative
     assert torch.allclose(PairNorm(mode, scale)(x, Context()), theirs, atol=1e-6)
+
+
+ALIKE = 100 + random_tokens(2, 400, 8, seed=2) / 10
+MEANS = {
+    "meannorm": MeanNorm(),
+    "centered": Centered(-1.0),
+    "attn_scale": AttnScale(start=1.0),
+    "shaped_attention": ShapedAttention(alpha=0.5, beta=0.5, gamma=1.0),
+    "feat_scale": FeatScale(8),
+    "uniformity": partial(uniformity, temperature=1e4),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_autocast_keeps_differences_of_tokens_that_are_alike(name, dtype) -> None:
+    """Their mean has more digits than half precision, and the sum is above its range."""
+    method, mask = MEANS[name], torch.arange(400) < 300
+    if name == "feat_scale":
+        method.s.fill_(-1.0)
+    of = (ALIKE, ALIKE) if isinstance(method, Inside) else (ALIKE,)
+    context = {} if name == "uniformity" else {"context": Context(mask=mask)}
+    expected = method(*of, **context)
+    with torch.autocast("cpu", dtype):
+        found = method(*(x.float() for x in of), **context)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-3)
 
 
 def drawn(module: torch.nn.Module) -> torch.nn.Module:

@@ -14,11 +14,28 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from oversmoothing.adapters.attention import share_first_values
 from oversmoothing.adapters.blocks import Asked, choose
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
-from oversmoothing.adapters.names import factories, known, matching, place_after
-from oversmoothing.adapters.recipe import Recipe, checked, forget, load_saved, lost, note, noted
+from oversmoothing.adapters.names import (
+    factories,
+    known,
+    matching,
+    place_after,
+    require_all,
+    require_match,
+    warn_of_place,
+)
+from oversmoothing.adapters.recipe import (
+    Recipe,
+    checked,
+    forget,
+    load_saved,
+    lost,
+    note,
+    noted,
+    part_of,
+)
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
-from oversmoothing.errors import InputError, closest, meant
+from oversmoothing.errors import InputError
 
 LIBRARIES = {  # whose models have known places -> the module here that knows them
     "torch_geometric": "pyg",
@@ -153,10 +170,7 @@ def restore(
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
     for call in checked(calls):
         options = dict(call)
-        try:
-            part = model.get_submodule(options.pop("module", ""))
-        except AttributeError as error:
-            raise InputError(f"recipe: is of another model ({error}); give one like it") from error
+        part = part_of(model, options)
         _put(part, [_made(dict(method), names) for method in options.pop("methods")], **options)
     if recipe is None and (unread := load_saved(model)):
         warnings.warn(unread, stacklevel=2)
@@ -387,33 +401,6 @@ def require_order(
             f"aggregator {unfit[0]} lets a token see later ones, and {name} is causal"
             f"{';' if sure else more} choose one that can be causal, for example centered or "
             "layernorm"
-        )
-
-
-def require_match(model: nn.Module, where: str | None) -> None:
-    """Checks that no pattern is given, since it matches no module."""
-    if where is not None:
-        names = (name for name, _ in model.named_modules() if name)
-        raise InputError(f"where: {where!r} matches no module; {meant(where, names)}")
-
-
-def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
-    """Checks that ``blocks`` is left out if ``where`` is a pattern."""
-    if not isinstance(blocks, str) or blocks != "all":
-        raise InputError(
-            f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
-            f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
-            f"{blocks!r}"
-        )
-
-
-def warn_of_place(library: ModuleType | None, where: str | None) -> None:
-    """Warns that the name of a module is almost that of a place, such as ``norm`` of ``norms``."""
-    place = closest(where or "", {place: place for place in getattr(library, "PLACES", ())}, 0.85)
-    if place is not None:
-        warnings.warn(
-            f"where={where!r} is the module of this name; {place!r} is a place in every block",
-            stacklevel=4,
         )
 
 

@@ -60,8 +60,9 @@ class Sentences:
                 "the whole model, not a part of it; if its layers have other tokens than its mask, "
                 "give inputs without padding and no mask"
             )
-        if self.order is not None:
-            tensors = tuple(_take(x, self.order) for x in tensors)
+        if (order := self.order) is not None:
+            tensors = tuple(_take(x, order) for x in tensors)
+            context = _of_tokens(context, self.shape[1], lambda x: _take(x, order))
         at_once = all(m.reads_mask for m in aggregator.modules() if isinstance(m, Aggregator))
         out = (self._at_once if at_once else self._by_length)(aggregator, tensors, context)
         return out if self.order is None else _take(out, self.order.argsort(dim=1))
@@ -82,8 +83,9 @@ class Sentences:
         found, counts = self.lengths.unique(return_counts=True)
         pieces = []
         for rows, length in zip(order.split(counts.tolist()), found.tolist()):
-            parts = [x[rows][..., :length, :] for x in tensors]
-            piece = aggregator(*parts, context) if length else parts[0]
+            some = partial(_first_tokens, rows, length)
+            parts, of_rows = map(some, tensors), _of_tokens(context, self.shape[1], some)
+            piece = aggregator(*parts, of_rows) if length else next(parts)
             rest = tensors[0][rows][..., length:, :].to(piece.dtype)
             pieces.append(torch.cat([piece, rest], dim=-2))
         return torch.cat(pieces)[order.argsort()]
@@ -126,7 +128,7 @@ class Graphs:
         pieces = []
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:
-                of_group = _of_nodes(context, some)
+                of_group = _of_nodes(context, some, self.num_nodes)
                 parts = (_by_graph(x, some) for x in tensors)
                 pieces.append(aggregator(*parts, of_group).movedim(0, -3))
         found = torch.cat([piece.flatten(-3, -2) for piece in pieces], dim=-2)
@@ -147,6 +149,20 @@ def _take(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(-2, index.expand(x.shape))
 
 
+def _first_tokens(rows: Tensor, length: int, x: Tensor) -> Tensor:
+    """Returns the first tokens of some samples. Shapes: (B, ..., N, C) -> (b, ..., length, C)."""
+    return x[rows][..., :length, :]
+
+
+def _of_tokens(context: Context, N: int, change: Callable[[Tensor], Tensor]) -> Context:
+    """Changes what a context has of N tokens: the inputs and outputs of layers."""
+    inputs, outputs = (
+        tuple(change(x) if x.shape[-2] == N else x for x in of)
+        for of in (context.inputs, context.outputs)
+    )
+    return replace(context, inputs=inputs, outputs=outputs)
+
+
 def _by_graph(x: Tensor, nodes: Tensor) -> Tensor:
     """Returns the tokens of some graphs, whose heads stay beside them.
 
@@ -155,13 +171,10 @@ def _by_graph(x: Tensor, nodes: Tensor) -> Tensor:
     return x[..., nodes, :].movedim(-3, 0)
 
 
-def _of_nodes(context: Context, nodes: Tensor) -> Context:
+def _of_nodes(context: Context, nodes: Tensor, num_nodes: int) -> Context:
     """Returns the context of some graphs, nodes (graphs, n); with edges, of one graph only."""
     row_sum = None if context.row_sum is None else _by_graph(context.row_sum, nodes)
-    inputs, outputs = (
-        tuple(_by_graph(x, nodes) for x in of) for of in (context.inputs, context.outputs)
-    )
-    context = replace(context, inputs=inputs, outputs=outputs)
+    context = _of_tokens(context, num_nodes, partial(_by_graph, nodes=nodes))
     if context.edges is None:
         return replace(context, row_sum=row_sum)
     N = nodes.shape[1]
@@ -411,36 +424,3 @@ def sentences(mask: Tensor | None) -> Sentences | None:
     if not recorded() and mask.all():
         return None
     return Sentences(mask)
-
-
-class SeveralImages:
-    """The tokens of several images in one sequence, which cannot be told apart."""
-
-    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
-        """Raises InputError, since the aggregator would mix the images."""
-        raise InputError(
-            "model: it gets several images in one sequence, which a method after the mixing "
-            "cannot tell apart; give one image at a time, or apply a method inside, such as "
-            "centered"
-        )
-
-
-def of_text(name: str, given: dict[str, Any]) -> Sentences | None:
-    """Reads the argument ``name``, a padding mask (B, N)."""
-    return sentences(given.get(name))
-
-
-def of_patches(name: str, given: dict[str, Any]) -> Sentences | None:
-    """Reads the argument ``name``, a mask of patches (B, N) or (B, rows, columns)."""
-    mask = given.get(name)
-    return sentences(mask if mask is None else mask.flatten(1))
-
-
-def of_sequence(name: str, given: dict[str, Any]) -> SeveralImages | None:
-    """Reads the argument ``name``, the sizes of all images of a sequence, one row each."""
-    sizes = given.get(name)
-    return SeveralImages() if sizes is not None and len(sizes) > 1 else None
-
-
-def of_images(name: str, given: dict[str, Any]) -> None:
-    """Returns None: the patches of an image are one group."""

@@ -80,8 +80,9 @@ def _fewer_edges(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, d
         return args, kwargs
     given = dict(zip(site.names, args)) | kwargs
     edges = _plain_edges(module, given)
+    apart = _apart(edges, given.get("x"))
     for draw in site:
-        kept = site.current.drawn(edges, draw)
+        kept = site.current.drawn(edges, lambda edges, draw=draw: draw(edges + apart))
         of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
         given |= {name: value[kept] for name, value in of_edges.items()}
         given["edge_index"] = edges[:, kept]
@@ -235,6 +236,19 @@ def between_targets(edges: Tensor, x: Sequence[Tensor | None], num_targets: int)
             sources.
         num_targets: number of targets.
     """
-    sources, targets = x
-    same = targets is None or torch.equal(sources[..., :num_targets, :], targets)
-    return edges[:, edges[1] < num_targets if same else edges[0] == edges[1]]
+    inside = edges[1] < num_targets if _targets_first(*x) else edges[0] == edges[1]
+    return edges[:, inside]
+
+
+def _targets_first(sources: Tensor, targets: Tensor | None) -> bool:
+    """Whether the first sources have the features of the targets, and so are the targets."""
+    return targets is None or torch.equal(sources[..., : targets.shape[-2], :], targets)
+
+
+def _apart(edges: Tensor, x: Any) -> Tensor:
+    """Returns what numbers sources and targets apart if they are other nodes, else 0, (2, 1).
+
+    So that an edge from a node to that of the same number is no self-loop.
+    """
+    other = isinstance(x, tuple | list) and not _targets_first(*x)
+    return edges.new_tensor([[0], [max(own.shape[-2] for own in x) if other else 0]])

@@ -21,14 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from oversmoothing.adapters.attention import InsideAttention, Replacing, in_windows
 from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, windows
-from oversmoothing.adapters.calls import (
-    Capture,
-    Current,
-    of_images,
-    of_patches,
-    of_sequence,
-    of_text,
-)
+from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, Site, channels, width
 from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
@@ -37,14 +30,6 @@ from oversmoothing.errors import InputError
 
 FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
 ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
-READERS = {  # arguments that tell the groups of tokens; the first that a model takes is read
-    "attention_mask": of_text,
-    "pixel_attention_mask": of_patches,
-    "patch_attention_mask": of_patches,
-    "image_sizes": of_sequence,
-    "grid_thw": of_sequence,
-    "pixel_values": of_images,
-}
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 ADDS_INPUTS = True  # every block adds its input to its branches
 MLPS = ("mlp", "feed_forward", "ffn")
@@ -54,6 +39,49 @@ MIXING_NORMS = (
     nn.modules.instancenorm._InstanceNorm,
     nn.GroupNorm,
 )
+
+
+class SeveralImages:
+    """The tokens of several images in one sequence, which cannot be told apart."""
+
+    def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
+        """Raises InputError, since the aggregator would mix the images."""
+        raise InputError(
+            "model: it gets several images in one sequence, which a method after the mixing "
+            "cannot tell apart; give one image at a time, or apply a method inside, such as "
+            "centered"
+        )
+
+
+def of_text(name: str, given: dict[str, Any]) -> Sentences | None:
+    """Reads the argument ``name``, a padding mask (B, N)."""
+    return sentences(given.get(name))
+
+
+def of_patches(name: str, given: dict[str, Any]) -> Sentences | None:
+    """Reads the argument ``name``, a mask of patches (B, N) or (B, rows, columns)."""
+    mask = given.get(name)
+    return sentences(mask if mask is None else mask.flatten(1))
+
+
+def of_sequence(name: str, given: dict[str, Any]) -> SeveralImages | None:
+    """Reads the argument ``name``, the sizes of all images of a sequence, one row each."""
+    sizes = given.get(name)
+    return SeveralImages() if sizes is not None and len(sizes) > 1 else None
+
+
+def of_images(name: str, given: dict[str, Any]) -> None:
+    """Returns None: the patches of an image are one group."""
+
+
+READERS = {  # arguments that tell the groups of tokens; the first that a model takes is read
+    "attention_mask": of_text,
+    "pixel_attention_mask": of_patches,
+    "patch_attention_mask": of_patches,
+    "image_sizes": of_sequence,
+    "grid_thw": of_sequence,
+    "pixel_values": of_images,
+}
 
 
 class InsideFunction(InsideAttention):

@@ -39,6 +39,7 @@ class Multihead(Swapped):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         _require_batch(query)
+        _require_mask(attn_mask, is_causal)
         weights = None
         if need_weights:
             options = key_padding_mask, True, attn_mask, average_attn_weights, is_causal
@@ -89,6 +90,15 @@ def _require_batch(query: Tensor) -> None:
             "model: MultiheadAttention gets a nested tensor or one without a batch, which "
             "aggregators cannot read; build nn.TransformerEncoder with enable_nested_tensor=False, "
             "and give (B, N, C)"
+        )
+
+
+def _require_mask(attn_mask: Tensor | None, is_causal: bool) -> None:
+    """Checks that a causal call has the mask of its order, as torch does."""
+    if is_causal and attn_mask is None:
+        raise InputError(
+            "attn_mask: is_causal=True tells only what the mask is; give it, for example by "
+            "nn.Transformer.generate_square_subsequent_mask"
         )
 
 

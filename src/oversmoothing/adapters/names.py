@@ -1,12 +1,14 @@
 """What the words of a user mean: names of aggregators, and patterns of module names."""
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, getmodule, signature
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -20,7 +22,7 @@ from oversmoothing.adapters.site import AfterModule, Placed, channels
 from oversmoothing.adapters.sites import Factory, Sites
 from oversmoothing.aggregators.base import SIZES, Aggregator, Context
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, closest, meant
 
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
@@ -144,6 +146,33 @@ def fits(name: str, pattern: str) -> bool:
     """Whether the name of a module matches a pattern, in which a ``*`` matches no dot."""
     parts, patterns = name.split("."), pattern.split(".")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+def require_match(model: nn.Module, where: str | None) -> None:
+    """Checks that no pattern is given, since it matches no module."""
+    if where is not None:
+        names = (name for name, _ in model.named_modules() if name)
+        raise InputError(f"where: {where!r} matches no module; {meant(where, names)}")
+
+
+def require_all(blocks: str | Sequence[int], names: Sequence[str]) -> None:
+    """Checks that ``blocks`` is left out if ``where`` is a pattern."""
+    if not isinstance(blocks, str) or blocks != "all":
+        raise InputError(
+            f"blocks: where= is a pattern of module names, which matches {names[0]}; leave blocks "
+            f"out, and put the numbers of blocks into the pattern (layers.[01].linear), got "
+            f"{blocks!r}"
+        )
+
+
+def warn_of_place(library: ModuleType | None, where: str | None) -> None:
+    """Warns that the name of a module is almost that of a place, such as ``norm`` of ``norms``."""
+    place = closest(where or "", {place: place for place in getattr(library, "PLACES", ())}, 0.85)
+    if place is not None:
+        warnings.warn(
+            f"where={where!r} is the module of this name; {place!r} is a place in every block",
+            stacklevel=4,
+        )
 
 
 def place_after(

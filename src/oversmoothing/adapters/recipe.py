@@ -6,11 +6,12 @@ Every call is noted at its model, and in the configuration of a model of transfo
 
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,26 @@ from oversmoothing.aggregators.base import SIZES
 from oversmoothing.errors import InputError, described
 
 NOTE = "oversmoothing"  # attribute of a model and of its configuration
-KEYS = {"module", "methods", "blocks", "where", "layout", "causal"}  # of a call
+KEYS = {"module", "part", "methods", "blocks", "where", "layout", "causal"}  # of a call
 Recipe = list[dict[str, Any]]
+
+
+class Calls(list[dict[str, Any]]):
+    """The calls of ``apply`` in a configuration, which several parts of a model can have.
+
+    Each call names the class of its ``part``. Copies and pickles are plain lists, as what is read
+    from config.json.
+
+    Attributes:
+        owners: for every class a function that returns the part, or None if it is gone.
+    """
+
+    def __init__(self, calls: Recipe, owners: dict[str, Callable[[], nn.Module | None]]) -> None:
+        super().__init__(calls)
+        self.owners = owners
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return list, ([*self],)
 
 
 def recipe(model: nn.Module) -> Recipe:
@@ -72,15 +91,29 @@ def note(model: nn.Module, methods: Sequence[Factory], options: dict[str, Any]) 
     except (TypeError, ValueError, InputError) as error:
         calls.append({"unclear": f"{error}; give classes, and options as numbers and words"})
     if _is_configured(model) and not any("unclear" in call for call in calls):
-        setattr(model.config, NOTE, calls)
+        kind = type(model).__name__
+        owners = _owners(model)
+        if _apart(owners.get(kind), model):
+            warnings.warn(
+                f"another {kind} with methods has the same configuration, which save_pretrained of "
+                "both writes; build each from its own copy, made before apply",
+                stacklevel=4,
+            )
+        others = [call for call in noted(model) or [] if call.get("part") in owners.keys() - {kind}]
+        own = [{"part": kind, **call} for call in calls]
+        setattr(model.config, NOTE, Calls([*others, *own], {**owners, kind: ref(model)}))
 
 
 def forget(model: nn.Module) -> None:
     """Deletes the notes at a model, its parts and their configurations."""
     for module in model.modules():
         vars(module).pop(NOTE, None)
-        if _is_configured(module):
-            vars(module.config).pop(NOTE, None)
+        if _is_configured(module) and NOTE in vars(module.config):
+            owners = {kind: of for kind, of in _owners(module).items() if _apart(of, model)}
+            kept = [call for call in noted(module) or [] if call.get("part") in owners]
+            setattr(module.config, NOTE, Calls(kept, owners))
+            if not kept:
+                delattr(module.config, NOTE)
 
 
 def noted(model: nn.Module) -> Recipe | None:
@@ -88,12 +121,44 @@ def noted(model: nn.Module) -> Recipe | None:
     return getattr(model.config, NOTE, None) if _is_configured(model) else None
 
 
+def _owners(model: nn.Module) -> dict[str, Callable[[], nn.Module | None]]:
+    """Returns the parts, of this model or another one, whose methods its configuration names."""
+    calls = noted(model)
+    owners = calls.owners if isinstance(calls, Calls) else {}
+    return {kind: of for kind, of in owners.items() if of() is not None}
+
+
+def _apart(owner: Callable[[], nn.Module | None] | None, model: nn.Module) -> bool:
+    """Whether a living part is neither around nor in a model."""
+    part = owner() if owner else None
+    return part is not None and part not in {*model.modules()} and model not in {*part.modules()}
+
+
+def part_of(model: nn.Module, call: dict[str, Any]) -> nn.Module:
+    """Returns the part of a model that a call of a recipe names, and takes the names out of it.
+
+    A class names a part only if there is one of it, as after a change of the head.
+
+    Raises:
+        InputError: the model has no such part.
+    """
+    kind, name = call.pop("part", None), call.pop("module", "")
+    try:
+        part = model.get_submodule(name)
+    except AttributeError as error:
+        raise InputError(f"recipe: is of another model ({error}); give one like it") from error
+    alike = [module for module in part.modules() if type(module).__name__ == kind]
+    return alike[0] if len(alike) == 1 else part
+
+
 def lost(model: nn.Module) -> str | None:
     """Returns a sentence if a model was loaded without the methods in its configuration."""
     if placed_in(model):
         return None
     for name, part in model.named_modules():
-        if calls := noted(part):
+        owners = _owners(part)
+        calls = noted(part) or []
+        if calls := [c for c in calls if not _apart(owners.get(c.get("part")), model)]:
             methods = ", ".join(method["name"] for call in calls for method in call["methods"])
             return (
                 f"the configuration of this {type(part).__name__} names {methods}, which it "

@@ -4,6 +4,7 @@ The module also reads tokens from tensors of other layouts, and finds their numb
 """
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -121,6 +122,7 @@ class BeforeModule(Site):
     name = "before"
 
     def connect(self, module: nn.Module) -> None:
+        self.first = next(iter(signature(module.forward).parameters), "")
         self.handles = [module.register_forward_pre_hook(_before, with_kwargs=True)]
 
 
@@ -164,8 +166,8 @@ def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     width = len(weight) if isinstance(weight, Tensor) and weight.dim() == 1 else 0
     if args:
         return (module.before.act(_tokens(args[0], module, width)), *args[1:]), kwargs
-    first, x = next(iter(kwargs.items()))
-    return args, {**kwargs, first: module.before.act(_tokens(x, module, width))}
+    first = module.before.first if module.before.first in kwargs else next(iter(kwargs))
+    return args, {**kwargs, first: module.before.act(_tokens(kwargs[first], module, width))}
 
 
 def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:

@@ -83,7 +83,8 @@ def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
         return x.mean(dim=-2, keepdim=True)
     precise = torch.promote_types(x.dtype, torch.float32)  # sums leave float16's range
     seen = mask.to(precise)
-    return (seen @ x.to(precise) / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        return (seen @ x.to(precise) / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(x.dtype)
 
 
 def over_batch(

@@ -11,15 +11,13 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context
 from oversmoothing.aggregators.checks import check_counts, check_finite, check_temperature, padding
-from oversmoothing.aggregators.sparse_softmax import average
+from oversmoothing.aggregators.sparse_softmax import EPS, average, unit
 from oversmoothing.errors import InputError
 
-EPS = 1e-12  # lower bound of norms, as in F.normalize
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -116,7 +114,7 @@ class ContraNorm(After):
             self.negatives.advance(step)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        x = _unit(x) if self.pre_norm else x
+        x = unit(x) if self.pre_norm else x
         contrast = self._contrast(x, context)
         contrast = contrast / self.temperature if self.printed else contrast
         return self.norm(self._pushed(x, contrast))
@@ -152,7 +150,7 @@ class ContraNorm(After):
 
     def _fused(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes P x as fused attention of x̂ with itself, without the N×N matrix."""
-        x_hat = x if self.printed else _unit(x)
+        x_hat = x if self.printed else unit(x)
         q, v = (t.reshape(-1, 1, *t.shape[-2:]) for t in (x_hat, x))
         if mask is not None:
             mask = mask.expand(*x.shape[:-2], *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
@@ -178,11 +176,12 @@ def _similarity(x: Tensor, temperature: float) -> Tensor:
     these two cases x̂ is computed.
     """
     if x.is_cuda or x.dtype in HALF or torch.is_autocast_enabled(x.device.type):
-        x_hat = _unit(x)
+        x_hat = unit(x)
         similarity = x_hat @ x_hat.mT
         return similarity if temperature == 1 else similarity / temperature
     gram = x @ x.mT
-    inverse = (temperature * gram.diagonal(dim1=-2, dim2=-1).clamp(min=EPS**2)).rsqrt()
+    squares = gram.diagonal(dim1=-2, dim2=-1)
+    inverse = (temperature * squares.masked_fill(squares < EPS**2, torch.inf)).rsqrt()
     return gram * inverse.unsqueeze(-1) * inverse.unsqueeze(-2)
 
 
@@ -191,12 +190,6 @@ def _products(x: Tensor, temperature: float) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         wide = x.float() if x.dtype == torch.float16 else x
         return wide @ wide.mT / temperature
-
-
-def _unit(x: Tensor) -> Tensor:
-    """Returns x / ‖x‖, and 0 for 0. In float16 EPS would be 0, and squares could overflow."""
-    wide = x.float() if x.dtype == torch.float16 else x
-    return F.normalize(wide, dim=-1).to(x.dtype)
 
 
 def _check(

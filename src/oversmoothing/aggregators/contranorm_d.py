@@ -1,11 +1,11 @@
 """ContraNorm-D, the dual of ContraNorm over channels (Guo et al., ICLR 2023, appendix)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
 from oversmoothing.aggregators.checks import check_counts, check_finite, check_temperature, padding
+from oversmoothing.aggregators.sparse_softmax import unit
 
 
 class ContraNormD(Masked, After):
@@ -18,7 +18,8 @@ class ContraNormD(Masked, After):
         scale: s.
         temperature: τ of the softmax over channels, above 0.
         normalize: use x̂ = x/‖x‖ (of each token) in the softmax, as in the authors' code. The
-            paper's formula uses x, whose products grow with N.
+            paper's formula uses x, whose products grow with N: with many tokens the softmax is
+            nearly I, and with s = 1 and without ``identity`` nothing is left of x.
         identity: use (1 + s) x instead of x outside the product, as in the authors' code.
         layernorm: apply LayerNorm at the end, as in the paper's formula.
 
@@ -48,7 +49,7 @@ class ContraNormD(Masked, After):
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         compared = x.to(torch.promote_types(x.dtype, torch.float32))
-        compared = F.normalize(compared, dim=-1) if self.normalize else compared
+        compared = unit(compared) if self.normalize else compared
         if (mask := padding(context)) is not None:  # hidden tokens do not count in the sums
             compared = compared * mask.mT
         with torch.autocast(x.device.type, enabled=False):

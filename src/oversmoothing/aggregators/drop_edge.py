@@ -47,7 +47,7 @@ class DropEdge(Dropping):
         super().__init__(rate)
 
     def forward(self, edge_index: Tensor) -> Tensor:
-        return drop_edges(edge_index, self.rate)
+        return drop_edges(edge_index, self.rate if self.training else 0.0)
 
 
 def drop_edges(edge_index: Tensor, rate: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
 from oversmoothing.aggregators.checks import check_finite
-from oversmoothing.aggregators.values import own_values
+from oversmoothing.aggregators.values import own_values, with_gradients
 
 
 class NeuTRENO(Tokenwise, Inside):
@@ -42,6 +42,6 @@ class NeuTRENO(Tokenwise, Inside):
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         if context.first_values is None:
-            return mixed
+            return with_gradients(mixed, self.scale)
         lost = context.first_values.to(v) - v
         return mixed + self.scale * own_values(lost, mixed.shape[-2], context)

@@ -98,10 +98,10 @@ class InitialResidual(Connection, After):
         self.linear = nn.Linear(dim, dim, bias=False) if lam else None
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        z = torch.lerp(x, inputs_like(x, context)[0], self.alpha)
+        z = _between(x, inputs_like(x, context)[0], self.alpha)
         if self.linear is None:
             return z
-        return torch.lerp(z, self.linear(z), math.log(self.lam / context.layer + 1))
+        return _between(z, self.linear(z), math.log(self.lam / context.layer + 1))
 
 
 class Jumping(Connection):
@@ -143,6 +143,12 @@ class Jumping(Connection):
             return self.linear(torch.cat(every, dim=-1))
         stacked = torch.stack(every)
         return stacked.amax(dim=0) if self.mode == "max" else stacked.mean(dim=0)
+
+
+def _between(x: Tensor, y: Tensor, share: float) -> Tensor:
+    """Returns (1 − share) x + share · y; autocast may have given x and y different types."""
+    wide = torch.promote_types(x.dtype, y.dtype)
+    return torch.lerp(x.to(wide), y.to(wide), share)
 
 
 def inputs_like(x: Tensor, context: Context) -> list[Tensor]:

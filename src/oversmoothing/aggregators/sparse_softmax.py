@@ -17,7 +17,6 @@ from itertools import repeat
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import register_flop_formula
@@ -26,8 +25,19 @@ from oversmoothing.aggregators.neighbours import Neighbours
 
 SHARP = 0.025  # below this temperature exp(1/τ)² nears the largest float32: rows are shifted
 SHARP_IN_BF16 = 0.1  # below this one, 8 bits of x̂·x̂/τ make E wrong by more than 4 %
+EPS = 1e-12  # norm below which a token has no direction, as in F.normalize
 CELLS = 2**18  # entries of a strip
 MIN_ROWS = 16
+
+
+def unit(x: Tensor) -> Tensor:
+    """Returns x / ‖x‖, and 0 for 0, where F.normalize has gradients 1e12 times as large, here 0.
+
+    In float16 EPS would be 0, and squares could overflow. Shapes: (..., N, C) -> (..., N, C).
+    """
+    wide = x.float() if x.dtype == torch.float16 else x
+    norms = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    return (wide / norms.masked_fill(norms < EPS, torch.inf)).to(x.dtype)
 
 
 def average(
@@ -52,7 +62,7 @@ def average(
         return torch.zeros_like(x)
     with torch.autocast(x.device.type, enabled=False):
         values = x.float() if x.element_size() < 4 else x
-        q = F.normalize(values, dim=-1) * (math.log2(math.e) / temperature) ** 0.5
+        q = unit(values) * (math.log2(math.e) / temperature) ** 0.5
         if chosen is None and neighbours is not None and temperature >= SHARP:
             return _by_tiles(q, values, neighbours, dual, _in_bf16(values, temperature)).to(x.dtype)
         return _by_strips(q, values, neighbours, dual, chosen).to(x.dtype)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
 from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.values import with_gradients
 
 
 class ValueResidual(Tokenwise, Inside):
@@ -43,7 +44,7 @@ class ValueResidual(Tokenwise, Inside):
 
     def values(self, v: Tensor, context: Context = PLAIN) -> Tensor:
         if context.first_values is None:
-            return v
+            return with_gradients(v, self.first, self.own)
         return self.first * context.first_values.to(v) + self.own * v
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:

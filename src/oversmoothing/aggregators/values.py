@@ -5,7 +5,7 @@ They depend on the values alone, so M is not formed and attention stays fused.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.checks import PADDING
@@ -15,6 +15,14 @@ from oversmoothing.errors import InputError
 def per_head(parameter: Tensor) -> Tensor:
     """Returns one number for each head, shaped for tokens: (H,) -> (H, 1, 1); of one head (1,)."""
     return parameter if len(parameter) == 1 else parameter[:, None, None]
+
+
+def with_gradients(x: Tensor, *parameters: float | Tensor) -> Tensor:
+    """Returns x, and gives parameters that it does not need gradients of 0.
+
+    DistributedDataParallel waits for a gradient of every parameter.
+    """
+    return sum((0 * own for own in parameters if isinstance(own, nn.Parameter)), x)
 
 
 def own_values(v: Tensor, num_queries: int, context: Context) -> Tensor:
@@ -58,7 +66,9 @@ def mean_of_seen(v: Tensor, num_queries: int, context: Context, skipped: int = 0
         if context.causal:
             seen = seen & seen.new_ones(num_queries, N).tril(N - num_queries)
         seen = seen[..., skipped:].to(precise)
-        return (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype) @ counted
+        shares = (seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)).to(v.dtype)
+        with torch.autocast(v.device.type, enabled=False):  # a difference from it needs all digits
+            return shares @ counted
     if not context.causal:
         if skipped < N:
             return counted.mean(dim=-2, keepdim=True)

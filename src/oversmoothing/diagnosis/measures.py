@@ -38,8 +38,50 @@ ON_REQUEST = {  # slow, or like another one
 }
 DEFAULT = tuple(name for name in MEASURES if name not in ON_REQUEST)
 SAMPLES = 8  # number of samples from which on measures across them are shown by default
+LEGEND = {  # ↑: more alike if higher, ↓: if lower
+    "cosine": "↑ mean cosine of two tokens; 1: all point the same way",
+    "effective_rank": "↓ number of directions that the tokens take; 1: all lie on a line",
+    "stable_rank": "↓ energy of the tokens over that of their first direction",
+    "centered_stable_rank": "↓ the same of the tokens without their mean",
+    "rank": "↓ number of singular values above 0.001 of the whole",
+    "rank_one_distance": "↓ distance to a matrix of rank one; 0: all lie on a line",
+    "mean_share": "↑ share of the mean token in the tokens' second moment; 1: all are equal",
+    "norm": "mean length of a token",
+    "token_variance": "↓ mean squared distance from the mean token",
+    "max_norm_ratio": "length of the longest token over the median length",
+    "largest_token_share": "share of one token in the energy of all",
+    "largest_channel_share": "share of one channel in the energy of all",
+    "effective_rank_without_outliers": "↓ without tokens above 5 times the median length",
+    "mean_share_without_outliers": "↑ without tokens above 5 times the median length",
+    "dirichlet_energy": "↓ mean over nodes of squared distances to neighbours; 0: all are equal",
+    "rayleigh_quotient": "↓ the energy of the normalised Laplacian over that of the nodes",
+    "rayleigh_quotient_loops": "↓ the same with self-loops",
+    "mad": "↓ mean cosine distance of neighbours; 0: all point the same way",
+    "mad_gap": "↓ MAD of nodes 8 or more hops apart, less that of nodes at most 3 apart",
+    "group_distance_ratio": "↓ distance between classes over that in a class; 1: classes mix",
+    "attention_similarity": "↑ mean cosine of two rows of an attention map; 1: all are equal",
+    "attention_entropy": "↑ of a row, divided by log N; 1: uniform",
+    "attention_sink": "share of the attention that one token gets",
+    "attention_gap": "first over second singular value of an attention map",
+    "attention_cosine": "mean cosine of a row and that of the layer before",
+    "sample_cosine": "↑ mean cosine of tokens of two samples; 1: the input does not count",
+    "rankme": "↓ number of directions that the samples' mean tokens take",
+    "gradient_norm": "mean length of a token's gradient",
+    "gradient_cosine": "↑ mean cosine of the gradients of two tokens",
+    "gradient_effective_rank": "↓ number of directions that the gradients take",
+}
+COLUMNS = (  # of the table, if the user names none
+    *("cosine", "effective_rank", "mean_share", "norm", "max_norm_ratio", "dirichlet_energy"),
+    *("mad", "group_distance_ratio", "attention_similarity", "sample_cosine", "gradient_norm"),
+)
 Pieces = Iterable[Piece]
 Metrics = str | Of | Iterable[str | Of] | None
+
+
+def arrow(metric: str) -> str:
+    """Returns ↑ or ↓ for a metric that is higher or lower where tokens are more alike."""
+    first = LEGEND.get(metric, "")[:1]
+    return first if first in ("↑", "↓") else ""
 
 
 class OwnMeasure(str):

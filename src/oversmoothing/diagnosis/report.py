@@ -16,6 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from oversmoothing.diagnosis.figure import draw
 from oversmoothing.diagnosis.measures import (
     BESIDE,
+    COLUMNS,
+    LEGEND,
     OF_EDGES,
     OF_LABELS,
     OF_MAPS,
@@ -23,48 +25,12 @@ from oversmoothing.diagnosis.measures import (
     SAMPLES,
     Metrics,
     Pair,
+    arrow,
 )
 from oversmoothing.diagnosis.padding import is_model
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, meant
-
-LEGEND = {  # ↑: more alike if higher, ↓: if lower
-    "cosine": "↑ mean cosine of two tokens; 1: all point the same way",
-    "effective_rank": "↓ number of directions that the tokens take; 1: all lie on a line",
-    "stable_rank": "↓ energy of the tokens over that of their first direction",
-    "centered_stable_rank": "↓ the same of the tokens without their mean",
-    "rank": "↓ number of singular values above 0.001 of the whole",
-    "rank_one_distance": "↓ distance to a matrix of rank one; 0: all lie on a line",
-    "mean_share": "↑ share of the mean token in the tokens' second moment; 1: all are equal",
-    "norm": "mean length of a token",
-    "token_variance": "↓ mean squared distance from the mean token",
-    "max_norm_ratio": "length of the longest token over the median length",
-    "largest_token_share": "share of one token in the energy of all",
-    "largest_channel_share": "share of one channel in the energy of all",
-    "effective_rank_without_outliers": "↓ without tokens above 5 times the median length",
-    "mean_share_without_outliers": "↑ without tokens above 5 times the median length",
-    "dirichlet_energy": "↓ mean over nodes of squared distances to neighbours; 0: all are equal",
-    "rayleigh_quotient": "↓ the energy of the normalised Laplacian over that of the nodes",
-    "rayleigh_quotient_loops": "↓ the same with self-loops",
-    "mad": "↓ mean cosine distance of neighbours; 0: all point the same way",
-    "mad_gap": "↓ MAD of nodes 8 or more hops apart, less that of nodes at most 3 apart",
-    "group_distance_ratio": "↓ distance between classes over that in a class; 1: classes mix",
-    "attention_similarity": "↑ mean cosine of two rows of an attention map; 1: all are equal",
-    "attention_entropy": "↑ of a row, divided by log N; 1: uniform",
-    "attention_sink": "share of the attention that one token gets",
-    "attention_gap": "first over second singular value of an attention map",
-    "attention_cosine": "mean cosine of a row and that of the layer before",
-    "sample_cosine": "↑ mean cosine of tokens of two samples; 1: the input does not count",
-    "rankme": "↓ number of directions that the samples' mean tokens take",
-    "gradient_norm": "mean length of a token's gradient",
-    "gradient_cosine": "↑ mean cosine of the gradients of two tokens",
-    "gradient_effective_rank": "↓ number of directions that the gradients take",
-}
-COLUMNS = (  # of the table, if the user names none
-    *("cosine", "effective_rank", "mean_share", "norm", "max_norm_ratio", "dirichlet_energy"),
-    *("mad", "group_distance_ratio", "attention_similarity", "sample_cosine", "gradient_norm"),
-)
 
 
 @dataclass(frozen=True)
@@ -117,7 +83,7 @@ class Report:
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
         legend = [f"{m}: {LEGEND[m].lstrip('↑↓ ')}." for m in self._shown() if m in LEGEND]
-        arrows = ["↑ more alike if higher, ↓ if lower."] * any(map(_arrow, self._shown()))
+        arrows = ["↑ more alike if higher, ↓ if lower."] * any(map(arrow, self._shown()))
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         more = [name for name in self.values if name not in self._shown()]
         also = [f"Also measured, report[…]: {', '.join(more)}."] if more else []
@@ -247,19 +213,13 @@ class Report:
 
     def _rows(self) -> list[list[str]]:
         shown = self._shown()
-        heads = [f"{name} {_arrow(name)}".strip() for name in shown]
+        heads = [f"{name} {arrow(name)}".strip() for name in shown]
         cells = [[self._cell(metric, row) for metric in shown] for row in range(len(self.layers))]
         return [["layer", *heads], *([layer, *row] for layer, row in zip(self.layers, cells))]
 
     def _cell(self, metric: str, row: int) -> str:
         own = number(self.values[metric][row])
         return f"{own} ({number(self.reference.values[metric][row])})" if self.reference else own
-
-
-def _arrow(metric: str) -> str:
-    """Returns ↑ or ↓ for a metric that is higher or lower where tokens are more alike."""
-    first = LEGEND.get(metric, "")[:1]
-    return first if first in ("↑", "↓") else ""
 
 
 def _aligned(row: list[str], widths: list[int]) -> list[str]:
@@ -362,8 +322,11 @@ def _notes(
         yield "A part of the attention goes to a sink, which is no token: rows of the maps lack it."
     if watch.unit == "tokens":
         yield from _parts(layers, rows, watch.inputs)
-    if any(m in names for m in OF_EDGES):
-        yield from _edges(watch)
+    if any(m in names for m in OF_EDGES) and (watch.one_way or watch.repeated):
+        yield (
+            f"Edges: {watch.one_way} lack their reverse and {watch.repeated} are repeated, but "
+            "dirichlet_energy and mad expect both directions of every edge, each once."
+        )
     if "effective_rank" in names and not watch.plan.relations:
         yield from _bounds(layers, [*watch.bounds.values()])
     yield from _undefined(layers, rows)
@@ -467,15 +430,6 @@ def _parts(
                 "windows, views or answers, and each part counts as a sample."
             )
             return
-
-
-def _edges(watch: Watch) -> Iterator[str]:
-    """Says which edges make energies and MAD differ from their definition."""
-    if watch.one_way or watch.repeated:
-        yield (
-            f"Edges: {watch.one_way} lack their reverse and {watch.repeated} are repeated, but "
-            "dirichlet_energy and mad expect both directions of every edge, each once."
-        )
 
 
 def _bounds(layers: Sequence[str], bounds: Sequence[int]) -> Iterator[str]:

@@ -23,4 +23,5 @@ def uniformity(x: Tensor, temperature: float = 1.0) -> Tensor:
     """
     N = x.shape[-2]
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    return (x @ x.mT / temperature).logsumexp(dim=-1).mean(dim=-1) - math.log(N)
+    with torch.autocast(x.device.type, enabled=False):
+        return (x @ x.mT / temperature).logsumexp(dim=-1).mean(dim=-1) - math.log(N)
