@@ -18,7 +18,7 @@ from oversmoothing.errors import Problems
 from oversmoothing.lab.data.planetoid import FOLDERS
 from oversmoothing.lab.launch.check import PARTS
 from oversmoothing.lab.launch.command import configs
-from oversmoothing.lab.launch.config import CONFIGS, base, compose_config
+from oversmoothing.lab.launch.config import CONFIGS, base, compose_config, is_group, parse
 from oversmoothing.lab.report.tables import load
 
 ROOT = Path(__file__).parents[2]
@@ -27,36 +27,41 @@ EVERY = [
 ]
 PLUGINS = {"hydra/launcher/processes": "joblib", "hydra/launcher/slurm": "submitit"}
 SIMULATION = ["task=rank", "data=none", "trainer=none", "backbone=transformer", "task.gammas=null"]
-FIGURE = ["experiment=rank_fig1", "hydra.mode=RUN"]
 SCENES = ["experiment=wsss_scenes"]
 VOC = ["experiment=wsss_voc", "backbone.weights=none", "task.evaluation.crf=null"]
 PATCHES = ["task=wsss", "data=scenes", "trainer=toco_scratch", "task.evaluation.crf=null"]
+PATCHES += ["backbone.weights=none"]
 PIXELS = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=emanet"]
 PIXELS += ["backbone.weights=none"]
 IMAGES = ["experiment=cls_scenes"]
 CURVES = ["experiment=cls_eval", "data=scenes", "backbone.weights=none", "backbone.sha256=null"]
 TEXT = ["experiment=glue_sst2_small"]
-CONTEXTS = [  # one suits each option
-    *([], SIMULATION, FIGURE, ["experiment=prop1"], SCENES, VOC),
-    *(PATCHES, PIXELS, IMAGES, CURVES, TEXT),
-]
-FIRST = {  # part of a name -> contexts that suit it: big networks are built once
-    "bert_": [[*TEXT, "backbone.weights=none"]],
-    "glue": [TEXT],
-    "resnet": [PIXELS],
-    "mobilenet": [PIXELS],
-    "t2t": [PATCHES],
-    "minibatch": [["backbone=pyg"]],
-    "backbone/deit": [[*PATCHES, "backbone.weights=none"]],
-    "backbone/vit_b": [[*PATCHES, "backbone.weights=none"]],
-    "backbone/minilm": [[*TEXT, "backbone.weights=none"]],
-    **dict.fromkeys(("data/scene_crops", "data/imagenet", "data/digits", "trainer/deit"), [IMAGES]),
-    **dict.fromkeys(("data/voc", "data/coco_voc"), [VOC]),
-    **dict.fromkeys(("data/context", "data/coco_stuff", "task/seg", "trainer/emanet"), [PIXELS]),
-    **dict.fromkeys(("data/ogb", "data/pyg", "logger/", "hydra/"), [[]]),
-    "task/classification_eval": [CURVES],
-    "task/classification": [IMAGES],
-    "trainer/bert": [TEXT],
+FEW = ["data.num_train=8", "data.num_val=4"]  # generated pictures
+OF_TOKENS = ("em", "em_gradient", "external", "external_multihead", "hem", "self_attention")
+OF_ATTENTION = ("gated_attention", "neutreno", "re_attention", "value_residual")
+SUITS = {  # start of a name -> what it is composed with; all others suit the default
+    **{f"aggregator/{name}": SIMULATION for name in OF_TOKENS},
+    **{f"aggregator/{name}": SCENES for name in OF_ATTENTION},
+    **dict.fromkeys(("backbone/albert", "backbone/bert"), [*TEXT, "backbone.weights=none"]),
+    "backbone/minilm": [*TEXT, "backbone.weights=none"],
+    **dict.fromkeys(("backbone/resnet", "backbone/mobilenet"), PIXELS),
+    **dict.fromkeys(("backbone/deit", "backbone/vit_b"), PATCHES),
+    "backbone/t2t": PATCHES[:-1],
+    "backbone/transformer": SIMULATION,
+    **dict.fromkeys(("data/scene_crops", "data/imagenet", "data/digits", "trainer/deit"), IMAGES),
+    **dict.fromkeys(("data/voc", "data/coco_voc"), VOC),
+    **dict.fromkeys(("data/context", "data/coco_stuff", "trainer/emanet", "task/seg"), PIXELS),
+    "data/scenes": SCENES,
+    "data/none": SIMULATION,
+    **dict.fromkeys(("data/glue", "task/glue", "trainer/bert"), TEXT),
+    "task/classification_eval": CURVES,
+    "task/classification": IMAGES,
+    "task/propositions": ["experiment=prop1"],
+    "task/rank": SIMULATION,
+    "task/wsss": SCENES,
+    "trainer/minibatch": ["backbone=pyg"],
+    "trainer/none": SIMULATION,
+    "trainer/toco": SCENES,
 }
 NEEDS = FOLDERS.keys() | {"voc_subset", "glue"}  # data sets that DATA_ROOT has
 DATA, WEIGHTS = "or VOCdevkit/", "timm's weights are not available"
@@ -105,44 +110,35 @@ def test_every_yaml_composes_and_passes(
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     if name in PLUGINS:
         pytest.importorskip(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher")
-    words = [f"{group}={option}", f"paths.cache={generated}"]
-    words.append(f"paths.outputs={tmp_path}")  # where nothing is finished
-    if NEEDS & {option, _data_of(name)} or any(part in name for part in ("glue", "bert", "minilm")):
+    words = in_its_place(name, f"{group}={option}")
+    words += [f"paths.cache={generated}", f"paths.outputs={tmp_path}"]  # where nothing is finished
+    if data_of(words) in NEEDS:
         words.append(f"paths.data={request.getfixturevalue('data_root')}")
     elif DATA in NOT_HERE.get(name, ()):
         words.append(f"paths.data={tmp_path}")  # as on a machine without it
-    problems = []
-    suits = [c for part, known in FIRST.items() if part in name for c in known]
-    for context in suits or CONTEXTS if group != "experiment" else [[]]:
-        try:
-            assert configs([*context, *words], multirun=group.startswith("hydra"))
-            return
-        except Problems as refused:
-            problems.append(refused.lines)
-    least = min(problems, key=len)
-    assert name in NOT_HERE, problems
-    assert all(any(why in line for why in NOT_HERE[name]) for line in least), problems
+    try:
+        assert configs(words, multirun=group.startswith("hydra"))
+    except Problems as refused:
+        assert name in NOT_HERE, refused.lines
+        assert all(any(why in line for why in NOT_HERE[name]) for line in refused.lines)
 
 
-def _data_of(name: str) -> str | None:
-    """The data set of an experiment."""
-    group, _, option = name.rpartition("/")
-    is_experiment = group == "experiment"
-    return base((f"experiment={option}",)).hydra.runtime.choices.data if is_experiment else None
+def in_its_place(name: str, word: str) -> list[str]:
+    """The words of a command in which a YAML can be chosen by a word."""
+    suits = [words for start, words in SUITS.items() if name.startswith(start)]
+    words = [*(suits[0] if suits else []), word]
+    return [*words, *(FEW if data_of(words) in ("scenes", "scene_crops") else [])]
+
+
+def data_of(words: list[str]) -> str | None:
+    chosen = (override.input_line for override in parse(words)[0] if is_group(override))
+    return base(tuple(chosen)).hydra.runtime.choices.data
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
 def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path, generated: Path) -> None:
-    """In the default task, or in one with the site that the aggregator needs."""
-    words = [f"aggregator@then={name.removeprefix('aggregator/')}", f"paths.outputs={tmp_path}"]
-    words.append(f"paths.cache={generated}")
-    try:
-        assert configs(words)
-    except Problems as refused:
-        [line] = refused.lines
-        scenes = "acts on the attention" in line or "the values of the first layer" in line
-        assert scenes or "acts instead of" in line
-        assert configs([*(SCENES if scenes else SIMULATION), *words])
+    words = in_its_place(name, f"aggregator@then={name.removeprefix('aggregator/')}")
+    assert configs([*words, f"paths.outputs={tmp_path}", f"paths.cache={generated}"])
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.split("/")[0] in PARTS])
