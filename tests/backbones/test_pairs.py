@@ -68,12 +68,13 @@ REFUSED |= {(host, name) for host in CNNS for name in INSIDE if name != "none"}
 
 
 def assembled(backbone: str, aggregator: str, **options: int) -> Trial:
-    config = compose_config([f"backbone={backbone}", f"aggregator={aggregator}"])
     trial, overrides = COLUMNS[backbone]
-    config.backbone.update(overrides)
-    config.aggregator.update(options)
+    network = compose_config([f"backbone={backbone}"]).backbone  # Hydra composes each choice once
+    method = compose_config([f"aggregator={aggregator}"]).aggregator
+    network.update(overrides)
+    method.update(options)
     torch.manual_seed(0)
-    return trial(build(config.backbone), [build(config.aggregator), NoAggregator])
+    return trial(build(network), [build(method), NoAggregator])
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
