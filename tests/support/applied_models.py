@@ -43,7 +43,8 @@ def vit(**options: object) -> nn.Module:
 
 
 def rope() -> nn.Module:
-    return timm.create_model("vit_base_patch16_rope_224", img_size=32, depth=2, num_classes=3)
+    sizes = {"img_size": 32, "depth": 2, "embed_dim": 32, "num_heads": 2}
+    return timm.create_model("vit_base_patch16_rope_224", **sizes, num_classes=3)
 
 
 def swin() -> nn.Module:
