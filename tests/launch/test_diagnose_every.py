@@ -56,7 +56,7 @@ def test_layers_are_measured_and_no_number_changes(name: str, tmp_path: Path) ->
 
 def test_a_task_that_measures_no_layers_refuses(generated: Path) -> None:
     words = ["task=segmentation", "data=scenes", "backbone=resnet18", "trainer=emanet"]
-    words.append(f"paths.cache={generated}")
+    words += ["data.num_train=8", "data.num_val=4", f"paths.cache={generated}"]
     for more in (["diagnose_every=5"], ["diagnose_every=-1"]):
         with pytest.raises(InputError) as raised:
             command([*words, "aggregator=none", *more])

@@ -38,7 +38,8 @@ NEEDS = {
 }
 WSSS = ("table1", "table2", "table3", "table4")
 WSSS += ("wsss_gamma", "wsss_ablation", "wsss_blocks", "wsss_tries")
-WITHOUT_FILES = ("data=scenes", "backbone=deit_ti", "backbone.weights=none", "backbone.sha256=null")
+WITHOUT_FILES = ("data=scenes", "data.num_train=8", "data.num_val=4")
+WITHOUT_FILES += ("backbone=deit_ti", "backbone.weights=none", "backbone.sha256=null")
 
 
 @pytest.fixture(scope="module")
