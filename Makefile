@@ -20,6 +20,8 @@ $(if $(UNKNOWN),$(error $(UNKNOWN): no variable of this Makefile, so nothing was
   options go into ARGS, as in `make table5 ARGS="--data cora"`))
 
 .DEFAULT_GOAL := help
+.DEFAULT:
+	$(error $@: no such target, so nothing was run; see `make help` and `make tables`)
 .PHONY: $(TARGETS) $(TABLES) $(FIGURES)
 
 help:  ## list the targets

@@ -158,7 +158,7 @@ def made(words: list[str]) -> None:
 
 def test_the_demo_takes_as_long_as_it_says() -> None:
     [said] = re.findall(
-        r"make demo +# (\d+) minutes on two CPU cores, (\d+) on one", README.read_text()
+        r"make demo +# (\d+) minutes on two idle CPU cores, (\d+) on one", README.read_text()
     )
     assert said == (str(demo_study.minutes(2)), str(demo_study.minutes(1)))
 

@@ -63,10 +63,11 @@ MISTAKES = {  # command -> what the only line names first
     "evaluate --run x --split test": "--split",
     "predict photo.jpg": "--run",
     "diagnose": "source",
-    "table table5 --seed 0 --colums L=2": "--colums",
+    "table table5 --seeds 0 --colums L=2": "--colums",
     "table table5 device=cpu": "device=cpu",
     "tune table6 --plam": "--plam",
     "figure cures --layers x": "--layers",
+    "figure cures --graph Cora": "--graph",  # no prefix of an option counts
     "figure hem_fig3 --step-sizes a": "--step-sizes",
     "data labels onehot.npy": "--out",
     "report results": "results",

@@ -146,7 +146,8 @@ def _image_files(options: Namespace) -> list[Path]:
         raise InputError(f"--images: {options.source} needs images; give a folder, --images DIR")
     found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGES)
     if not found:
-        raise InputError(f"--images: {folder} has no images ({', '.join(IMAGES)}); give a folder")
+        found = f"has no images ({', '.join(IMAGES)})" if folder.is_dir() else "is no folder"
+        raise InputError(f"--images: {folder} {found}; give a folder of images")
     return evenly_spaced(found, options.limit)
 
 

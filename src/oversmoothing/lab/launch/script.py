@@ -61,7 +61,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, doc: str, prog: str | None = None, overrides: bool = False) -> None:
         lines = argparse.RawDescriptionHelpFormatter
         about, end = doc.replace("``", "`").strip(), OVERRIDES if overrides else None
-        super().__init__(prog, description=about, epilog=end, formatter_class=lines)
+        super().__init__(
+            prog, description=about, epilog=end, formatter_class=lines, allow_abbrev=False
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raises Problems: each line names the option, what was expected, and where help is."""
