@@ -84,6 +84,9 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
         (place, whole[place], sum(known.get(place, {}).values(), []), options.overrides)
         for place in missing
     ]
+    if work:
+        runs = sum(len(whole[place].candidates) + 1 for place in missing)
+        print(f"{len(work)} cells are missing: up to {runs} trainings; --plan lists them")
     each = (
         in_processes(_attempt, work, jobs, _died) if jobs > 1 else ((w, _attempt(w)) for w in work)
     )
