@@ -7,6 +7,7 @@ import pytest
 
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.store.results import setting, summary
+from oversmoothing.lab.train import FIRST, completed
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=4", "seeds=[0,1]", "logger=none", "threads=1"]
 
@@ -26,6 +27,13 @@ def test_a_run_and_the_same_command_again(train, tmp_path: Path) -> None:
     assert again == [out[0].rpartition(", ")[0] + ", already there)"]
     code, _, [err] = train(*SMALL, "device=gpu")
     assert code == 2 and "device" in err
+
+
+def test_what_is_trained_does_not_depend_on_where_and_how() -> None:
+    how = ["device=cpu", "paths.outputs=elsewhere", "threads=1"]
+    assert completed(how) == [*FIRST, *how] and completed([]) == FIRST
+    assert completed([*how, "backbone.depth=4"]) == [*how, "backbone.depth=4"]
+    assert completed(["--help"]) == ["--help"]
 
 
 def test_runs_of_a_sweep_are_told_apart_by_what_is_swept(train, tmp_path: Path) -> None:

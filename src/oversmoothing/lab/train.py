@@ -17,7 +17,8 @@ from oversmoothing.errors import InputError, complain, install
 from oversmoothing.lab.launch.script import STOPPED, run_script
 from oversmoothing.lab.processes import follow_parent
 
-FIRST = ["experiment=first_look"]  # a command without arguments
+FIRST = ["experiment=first_look"]  # a command that does not say what to train
+HOW = ("device", "threads", "deterministic", "matmul", "checkpoint_seconds", "paths", "logger")
 LEARNT = """
 At 8 layers a GCN with LayerNorm oversmooths: its nodes become alike, and it does no better than
 chance. With centered aggregation it learns. Other networks and methods; --help lists all:
@@ -38,7 +39,7 @@ def main() -> int:
     if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        checked = command(words := sys.argv[1:] or FIRST)
+        checked = command(words := completed(sys.argv[1:]))
     except InputError as refused:
         complain(*refused.lines)
         return 2
@@ -48,9 +49,14 @@ def main() -> int:
     failed = run_all(checked.configs, swept=checked.swept)
     if failed:
         complain(f"{len(failed)} of {len(checked.configs)} runs have no result")
-    elif words is FIRST:
+    elif words[:1] == FIRST:
         print(LEARNT, end="")
     return 1 if failed else 0
+
+
+def completed(words: list[str]) -> list[str]:
+    """Adds the first look to words that only say how to run, such as ``device=cpu``, or to none."""
+    return words if [word for word in words if not word.startswith(HOW)] else [*FIRST, *words]
 
 
 def run() -> None:
