@@ -24,6 +24,18 @@ def initialized() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+def sharded(model: nn.Module) -> bool:
+    """Whether processes hold parts of a model's parameters, so that all must run a forward pass.
+
+    Such are DTensors, as of ``fully_shard``, and those of FullyShardedDataParallel and of DeepSpeed
+    (ZeRO-3).
+    """
+    wrapped = any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())
+    return wrapped or any(
+        hasattr(p, "placements") or hasattr(p, "ds_id") for p in model.parameters()
+    )
+
+
 def from_first(value: Any) -> Any:
     """Returns the value of process 0 in every process."""
     if not initialized():

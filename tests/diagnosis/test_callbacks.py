@@ -11,6 +11,7 @@ from typing import Any
 import diagnosed
 import pytest
 import torch
+import torch.distributed.fsdp
 import transformers as hf
 from torch import Tensor, nn
 
@@ -133,11 +134,23 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         osm.TrainerCallback(None, IDS)
 
 
-def test_a_monitor_measures_in_the_first_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shared_out", [False, True])
+def test_other_processes_measure_only_if_a_forward_pass_needs_all(
+    shared_out: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under fully_shard a process that measures alone would wait for the others for ever."""
     monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
-    assert osm.Monitor(bert())(input_ids=IDS) == {}
+    meeting = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=meeting, rank=0, world_size=1)
+    try:
+        model = torch.distributed.fsdp.fully_shard(bert()) if shared_out else bert()
+        ran: list[str] = []
+        model.bert.encoder.register_forward_hook(lambda *_: ran.append("encoder"))
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+        assert osm.Monitor(model)(input_ids=IDS) == {}
+    finally:
+        torch.distributed.destroy_process_group()
+    assert bool(ran) == shared_out and not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["before the step", "before backward"])

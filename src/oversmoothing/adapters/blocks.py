@@ -114,7 +114,7 @@ def _mixed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, module in model.named_modules():
         listed = isinstance(module, nn.ModuleList) and not isinstance(module, ParametrizationList)
         children = list(module.children()) if listed else []
-        if len(children) > 1 and all(not _plain(_class(c)) and _size(c) for c in children):
+        if len(children) > 1 and all(not _plain(_class(c)) and _learns(c) for c in children):
             yield name, module
 
 
@@ -125,7 +125,7 @@ def _largest(containers: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.
 
 
 def _alike(children: Sequence[nn.Module]) -> bool:
-    return len({_class(child) for child in children}) == 1 and _size(children[0]) > 0
+    return len({_class(child) for child in children}) == 1 and _learns(children[0])
 
 
 def _kind(container: nn.Module) -> type[nn.Module]:
@@ -145,13 +145,18 @@ def _plain(kind: type[nn.Module]) -> bool:
     return kind.__module__.startswith(SINGLE) and not issubclass(kind, blocks)
 
 
+def _learns(module: nn.Module) -> bool:
+    """Whether a module has parameters; another process may hold all their numbers."""
+    return any(True for _ in module.parameters())
+
+
 def _size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
 def _examples(model: nn.Module) -> list[str]:
     """Returns the names of two modules of the most frequent class, or of the first ones."""
-    named = {n: m for n, m in model.named_modules() if n and _size(m)}
+    named = {n: m for n, m in model.named_modules() if n and _learns(m)}
     blocks = {n: m for n, m in named.items() if not _plain(_class(m))} or named
     kinds = Counter(map(_class, blocks.values())).most_common(1)
     return [name for name, module in blocks.items() if _class(module) is kinds[0][0]][:2]

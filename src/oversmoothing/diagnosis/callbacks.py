@@ -13,7 +13,7 @@ from oversmoothing.diagnosis.calls import has_forward
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.diagnosis.report import Report
 from oversmoothing.diagnosis.sentences import line
-from oversmoothing.distributed import initialized
+from oversmoothing.distributed import initialized, sharded
 from oversmoothing.errors import InputError, meant
 
 
@@ -57,13 +57,16 @@ class _Steps:
         self.every, self.options = every, options
         self.last: int | None = None  # step that was measured last
 
-    def report(self, step: int, model: nn.Module, *inputs: Any, **kwargs: Any) -> Report | None:
-        """Returns the report of a step; None at steps that are not measured."""
-        if step % self.every or step == self.last:
+    def report(
+        self, tells: bool, step: int, model: nn.Module, *inputs: Any, **kwargs: Any
+    ) -> Report | None:
+        """Returns the report of a step in the process that tells; None at other steps."""
+        if step % self.every or step == self.last or not (tells or sharded(model)):
             return None
         first, self.last = self.last is None, step
         try:
-            return diagnose(model, *inputs, **kwargs, **self.options)
+            found = diagnose(model, *inputs, **kwargs, **self.options)
+            return found if tells else None
         except InputError as error:
             if first:
                 raise
@@ -106,16 +109,16 @@ class Monitor(_Steps):
     def __call__(self, *inputs: Any, **kwargs: Any) -> dict[str, float]:
         """Returns the numbers of :func:`layer_metrics`; none if it is not their turn.
 
-        With several processes only the first one measures.
+        With several processes only the first one measures and prints. If they share the parameters
+        out among them, as with ``fully_shard``, all must call, and each measures its own inputs.
 
         Args:
             *inputs: of the model; the same in every call, if the numbers are to be compared.
             **kwargs: of the model.
         """
         step, self.step = self.step, self.step + 1
-        if initialized() and dist.get_rank():
-            return {}
-        report = self.report(step, self.model, *inputs, **kwargs)
+        first = not initialized() or dist.get_rank() == 0
+        report = self.report(first, step, self.model, *inputs, **kwargs)
         if report and self.show:
             self.show(f"{self.unit} {step}: {line(report)}")
         return _numbers(report)
@@ -138,9 +141,9 @@ class _Logged(_Steps):
         """Pickles and copies by the public class, which can be imported."""
         return _blank, (type(self).__mro__[1],), vars(self)
 
-    def measured(self, model: nn.Module, step: int) -> dict[str, float]:
-        """Returns the numbers of a step; none at steps that are not measured."""
-        return _numbers(self.report(step, model, batches=[self.inputs]))
+    def measured(self, model: nn.Module, step: int, tells: bool = True) -> dict[str, float]:
+        """Returns the numbers of a step in the process that tells; none at other steps."""
+        return _numbers(self.report(tells, step, model, batches=[self.inputs]))
 
 
 class TrainerCallback(_Logged):
@@ -172,9 +175,8 @@ class TrainerCallback(_Logged):
         self._log(state, control)
 
     def _log(self, state: Any, control: Any) -> None:
-        if state.is_world_process_zero and (
-            found := self.measured(self.trainer.model, state.global_step)
-        ):
+        first, step = state.is_world_process_zero, state.global_step
+        if found := self.measured(self.trainer.model, step, first):
             due = control.should_log  # log() resets it, and the loss would not be logged
             self.trainer.log(found)
             control.should_log = due
@@ -210,11 +212,10 @@ class LightningCallback(_Logged):
         self._log(trainer, pl_module)
 
     def _log(self, trainer: Any, pl_module: nn.Module) -> None:
-        if trainer.is_global_zero and (
-            found := self.measured(self._part(pl_module), trainer.global_step)
-        ):
+        first, step = trainer.is_global_zero, trainer.global_step
+        if found := self.measured(self._part(pl_module), step, first):
             for logger in trainer.loggers:
-                logger.log_metrics(found, step=trainer.global_step)
+                logger.log_metrics(found, step=step)
 
     def _part(self, pl_module: nn.Module) -> nn.Module:
         parts = dict(pl_module.named_modules())
