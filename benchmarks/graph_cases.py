@@ -48,6 +48,7 @@ OTHERS = {  # methods that the study does not have -> overrides
     "ContraNorm+LayerNorm": "aggregator=contranorm aggregator@then=layernorm",
     "DropNode": "backbone.drop_node=0.3",
     "DropMessage": "backbone.drop_message=0.3",
+    "HalfHop": "data=half_hop",
 }
 ROOT = Path(os.environ.get("DATA_ROOT") or "data")
 DATA = "data=cora" if (ROOT / "graphs/Planetoid/Cora/raw").is_dir() else "data=sbm"
