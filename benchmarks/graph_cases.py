@@ -288,7 +288,10 @@ def cures(
         name = BASELINE if method in OTHERS else method
         cell = study()[Place(graph, network, depth, name)]
         words = [f"experiment={cell.experiment}", *cell.overrides, *cell.candidates[0]]
-        words += OTHERS.get(method, "").split()
+        own = OTHERS.get(method, "").split()
+        if "data=half_hop" in own:  # which holds the keys of its graph in data.of
+            words = [word.replace("data.", "data.of.") for word in words if word[:5] != "data="]
+        words += own
         return training([*words, f"device={run.place}"], seeds_of(cell)).step
 
     methods = [*dict.fromkeys(place.method for place in study()), *OTHERS]

@@ -147,8 +147,8 @@ def _draw(axis: Axes, title: str, costs: list[Cost]) -> None:
         axis.annotate(text, (right, place), (5, 0), textcoords="offset points", fontsize=8,
                       va="center")  # fmt: skip
     axis.set_yticks(range(len(names)), names)
-    axis.set(xlim=(-15, LONGEST * 1.7))
-    axis.set_xticks((0, 50, 100))
+    axis.set(xlim=(-60, LONGEST * 2))
+    axis.set_xticks((-50, 0, 50, 100))
     axis.grid(axis="y", visible=False)
     axis.invert_yaxis()
     ends = f"{_percent(costs[0].cpu)} to {_percent(costs[-1].cpu)} % ({names[-1]})"
