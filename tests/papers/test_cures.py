@@ -191,6 +191,20 @@ def test_the_figure_of_a_part_needs_no_baseline() -> None:
     assert [axis.get_title() for axis in figure.axes] == ["Cora"]
 
 
+def test_the_title_compares_methods_over_the_same_graphs() -> None:
+    """JKNet gains most, but on Cora alone."""
+    means = {"none": 30.0, "GCNII": 80.0, "residual": 60.0, "JKNet": 99.0}
+    places = [p for p in study() if p.layers == 32 and p.graph in ("Cora", "CiteSeer")]
+    found = {p: accuracy([means[p.method]] * 2) for p in places if p.method in means}
+    del found[Place("CiteSeer", "GCN", 32, "JKNet")]
+    title = cures_figures.draw(study(), cures_page.compare(found)).get_suptitle()
+    assert "GCNII" in title and "residual" in title and "JKNet" not in title
+
+
+def test_equal_candidates_count_for_neither_value_of_an_option() -> None:
+    assert cures_page._counted([1e-14, -1.0, 1.0]).endswith("(1\u00a0of\u00a03)")
+
+
 def test_depths_that_a_graph_does_not_have_are_not_missing() -> None:
     """32 layers run on three graphs, too few for a test over graphs."""
     whole = study()

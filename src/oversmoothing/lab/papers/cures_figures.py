@@ -108,16 +108,20 @@ def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]
 
 
 def _finding(found: Mapping[str, Mapping[str, Mapping[int, Sequence[Comparison]]]]) -> str:
-    """Says which method gains most and least at the greatest depth, in the first group."""
+    """Says which method gains most and least at the greatest depth, in the first group.
+
+    Methods that are measured on fewer graphs are left out, since their means cannot be compared.
+    """
     group, by_method = next(iter(found.items()))
-    last = {
-        method: statistics.fmean(cell.difference for cell in [*of.values()][-1])
-        for method, of in by_method.items()
-        if of and [*of.values()][-1]
-    }
-    depths = [*next(iter(by_method.values()))]
+    deepest = max(next(iter(by_method.values())), default=0)
+    last = {method: of[deepest] for method, of in by_method.items() if of.get(deepest)}
     if not last:
         return "gain over no method, in points"
-    number = max(len([*of.values()][-1]) for of in by_method.values())
+    number = max(map(len, last.values()))
+    gained = {
+        method: statistics.fmean(cell.difference for cell in cells)
+        for method, cells in last.items()
+        if len(cells) == number
+    }
     graphs = f"{number} {group} graph{'s' * (number > 1)}"
-    return extremes(f"Points gained, {depths[-1]} layers, {graphs}", last, 1)
+    return extremes(f"Points gained with {deepest} layers\n{graphs}", gained, 1)

@@ -25,7 +25,7 @@ from oversmoothing.lab.papers.cures_cells import (
 )  # fmt: skip
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.tables import Cell
-from oversmoothing.lab.report.verdict import paired
+from oversmoothing.lab.report.verdict import ROUNDING, paired
 
 RATE = 0.05  # of false discoveries
 LEAST = 6  # graphs that a test over graphs needs: with 5, even a sign test has p > 0.05
@@ -221,7 +221,7 @@ def _counted(differences: Sequence[float]) -> str:
     if not differences:
         return "missing"
     text = f"{points(statistics.fmean(differences))} "
-    text += f"({sum(d > 0 for d in differences)} of {len(differences)})"
+    text += f"({sum(d > ROUNDING for d in differences)} of {len(differences)})"
     return text.replace(" ", NO_BREAK)
 
 
