@@ -1,4 +1,4 @@
-"""A GCN of torch-geometric with 32 layers on Cora, plain and with skip connections put into it.
+"""A GCN of torch-geometric with 32 layers on Cora, plain and with methods put into it.
 
 python examples/deep_gcn.py                              # 5 seeds of each
 python examples/deep_gcn.py --methods none initial_residual --seeds 0
@@ -29,10 +29,11 @@ NETWORKS = {  # name: class, its options
     "GraphSAGE": (GraphSAGE, {}),
     "GAT": (GAT, {"add_self_loops": False}),
 }
-METHODS = {  # name: dropout, learning rate, options of the method
+METHODS = {  # names: dropout, learning rate, options of the method
     "none": (0.2, 0.01, {}),
     "drop_edge": (0.2, 0.01, {"rate": 0.3}),
     "residual": (0.0, 0.002, {}),
+    "layernorm+residual": (0.5, 0.01, {}),
     "jumping": (0.2, 0.01, {"mode": "max"}),
     "initial_residual": (0.2, 0.01, {"alpha": 0.5, "lam": 0.5}),
 }
@@ -51,7 +52,7 @@ def train(
     kind, own = NETWORKS[network]
     gnn = kind(x.shape[1], 32, depth, graph.num_classes, dropout=dropout, **own)
     if method != "none":
-        osm.apply(gnn, method, **options)
+        osm.apply(gnn, method.split("+") if "+" in method else method, **options)
     optimizer = torch.optim.Adam(gnn.parameters(), lr=rate, weight_decay=5e-4)
     best = (0, 0.0, 0.0)
     for epoch in range(1, 1 + epochs):
