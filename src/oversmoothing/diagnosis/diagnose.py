@@ -177,7 +177,8 @@ def diagnose(
         model: of timm, transformers, torch-geometric, or any other.
         inputs: positional arguments of the model, or one ``Data`` of torch-geometric.
         layers: names, globs such as ``convs.*``, or modules; None: the repeated blocks.
-        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``.
+        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``
+            or ``adj_t``.
         mask: true for every token that counts, (B, N); None: the model's ``attention_mask`` or
             ``src_key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.
