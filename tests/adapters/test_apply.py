@@ -29,9 +29,18 @@ from small_vit import images
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.adapters.blocks import choose
+from oversmoothing.adapters.blocks import choose, find_blocks
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, advance
 from oversmoothing.errors import InputError
+
+COMPILED = [  # models, methods and places
+    *(
+        ("vit", "pairnorm", "blocks.*"),
+        ("vit", "pairnorm", "blocks.*.mlp"),
+        ("vit", "centered", None),
+    ),
+    *(("bert", "layernorm", None), ("gcn", "residual", None), ("gcn", "pairnorm", "convs.*")),
+]
 
 
 @ALL
@@ -114,6 +123,21 @@ def test_compiled_models_have_aggregators_too(case: Case) -> None:
     osm.apply(compiled, "centered", gamma=-0.5)
     expected = case.run(model)
     assert torch.equal(case.run(compiled), expected) and not torch.equal(plain, expected)
+
+
+@pytest.mark.parametrize(("name", "method", "where"), COMPILED)
+@torch.no_grad()
+def test_compiled_parts_have_aggregators_once(name: str, method: str, where: str | None) -> None:
+    case = CASES[name]
+    plain, model = case.model(), case.model()
+    for block in find_blocks(model):
+        parent, _, own = block.rpartition(".")
+        setattr(model.get_submodule(parent), own, torch.compile(model.get_submodule(block)))
+    before = case.run(plain)
+    with torch.compiler.set_stance("force_eager"):
+        osm.apply(plain, method, where=where)
+        assert torch.equal(case.run(osm.apply(model, method, where=where)), case.run(plain))
+        assert torch.equal(case.run(osm.remove(model)), before)
 
 
 @ONE_EACH

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from functools import partial
+from threading import Thread
 
 import pytest
 import torch
 import torch.nn.functional as F
-from applied_models import PADDED, WORDS, bert, gpt2, made, swin, windows
+from applied_models import CASES, PADDED, WORDS, bert, gpt2, made, swin, windows
 from torch import Tensor, nn
+from torch.ao.quantization import quantize_dynamic
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.pytorch_utils import Conv1D
 
 import oversmoothing as osm
 from oversmoothing.adapters.names import fits
@@ -175,3 +178,70 @@ def test_other_kernels_give_what_sdpa_gives(build, kernel: str) -> None:
         first = own(WORDS[:, :5], use_cache=True)
         last = own(WORDS[:, 5:], past_key_values=first.past_key_values)[0]
         torch.testing.assert_close(last, own(WORDS)[0][:, 5:], **EXACT)
+
+
+class LowRank(nn.Module):
+    """LoRA as it is written by hand: nothing but the sum of two maps."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        out, dim = base.weight.shape if isinstance(base, nn.Linear) else base.weight.T.shape
+        self.first, self.base = nn.Linear(dim, 2, bias=False), base
+        self.second = nn.Linear(2, out, bias=False)
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.second(self.first(x))
+
+
+def low_rank(model: nn.Module) -> nn.Module:
+    for name, layer in [*model.named_modules()]:
+        if isinstance(layer, nn.Linear | Conv1D):
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, LowRank(layer))
+    return model
+
+
+def quantised(model: nn.Module) -> nn.Module:
+    return quantize_dynamic(model, {nn.Linear})
+
+
+@pytest.mark.parametrize("method", ["centered", "contranorm"])
+@pytest.mark.parametrize("change", [low_rank, quantised])
+@pytest.mark.parametrize("name", ["vit", "swin", "windows", "bert", "gpt2"])
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
+@torch.no_grad()
+def test_linear_layers_may_be_wrapped_or_quantised(name: str, change, method: str) -> None:
+    """The method is in the model as if it had been applied before the change."""
+    if method == "contranorm" and name in ("swin", "gpt2"):
+        pytest.skip("refused")
+    case, options = CASES[name], {"gamma": -0.7} if method == "centered" else {"scale": 0.5}
+    before = change(osm.apply(case.model(), method, **options))
+    after = osm.apply(change(case.model()), method, **options)
+    torch.testing.assert_close(case.run(after), case.run(before))
+    plain = case.run(change(case.model()))
+    assert not torch.equal(case.run(after), plain) and torch.equal(
+        case.run(osm.remove(after)), plain
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("swin", "centered"), ("vit", "gated_attention"), ("gcn", "half_hop")]
+)
+@torch.no_grad()
+def test_calls_in_two_threads_do_not_see_each_other(name: str, method: str) -> None:
+    """A second call, of other inputs, runs from beginning to end inside the first one."""
+    case = CASES[name]
+    model, other = osm.apply(case.model(), method), dict(case.inputs)
+    other["x"] = torch.cat([other["x"], other["x"]])
+    expected, threads = case.run(model), []
+
+    def between(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        if not threads:
+            threads.append(Thread(target=lambda: model(**other)))
+            threads[0].start()
+            threads[0].join()
+
+    layer = next(m for n, m in model.named_modules() if n.endswith(("qkv", "lin")))
+    layer.register_forward_pre_hook(between, with_kwargs=True)
+    assert torch.equal(case.run(model), expected) and threads

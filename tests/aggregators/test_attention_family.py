@@ -82,6 +82,8 @@ def test_a_cache_of_fixed_size_ends_in_places_without_tokens() -> None:
     places = torch.arange(N) < 4
     seen = (LOWER & places)[2:4]  # the third and the fourth token
     assert torch.equal(own_values(V, 2, Context(mask=seen)), V[..., 2:4, :])
+    with pytest.raises(osm.InputError, match="^model: "):  # pooled values, as in SegFormer
+        own_values(V, V.shape[-2] + 1, Context())
 
 
 @pytest.mark.parametrize("name", ["all", "padding"])

@@ -8,6 +8,8 @@ import torch_geometric.data as pyg_data
 import transformers as hf
 from diagnosed import CYCLE, Blocks, bert, captured, draw, encoder, equal, gcn, vit
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.transforms import ToSparseTensor
 
 import oversmoothing as osm
 from oversmoothing.diagnosis.samples import Graphs
@@ -98,10 +100,23 @@ class OfBatch(nn.Module):
         return self.gnn(batch.x, batch.edge_index)
 
 
+class WithMatrix(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, adj_t: Tensor) -> Tensor:
+        return self.inner(x, adj_t)
+
+
 def test_edges_as_a_matrix_and_several_features_of_one_graph() -> None:
     model, x = gcn(), draw(2, 6, 4)
     matrix = torch.sparse_coo_tensor(CYCLE.flip(0), torch.ones(CYCLE.shape[1]), (6, 6))
     equal(osm.diagnose(model, NODES, matrix), osm.diagnose(model, NODES, CYCLE))
+    data = pyg_data.Data(x=NODES, edge_index=CYCLE)
+    adjacent = WithMatrix(model)  # the argument that torch-geometric's ToSparseTensor makes
+    found = osm.diagnose(adjacent, ToSparseTensor(layout=torch.sparse_csr)(data.clone()))
+    assert found["mad"] == pytest.approx(osm.diagnose(model, NODES, CYCLE)["mad"])
     alone = osm.diagnose(model, batches=[(features, CYCLE) for features in x])
     equal(alone, osm.diagnose(model, x, CYCLE))
 
@@ -292,6 +307,37 @@ def test_gradients_are_those_of_autograd_and_none_is_left() -> None:
             osm.diagnose(model, x, layers=["0", "2"], **wrong)
     with pytest.raises(osm.InputError, match="^metrics: .*loss="):
         osm.diagnose(model, x, metrics=["gradient_norm"])
+
+
+class Checkpointed(nn.Module):
+    """Blocks that gradient checkpointing calls again, in any mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reentrant: bool | None = None
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            how = {"use_reentrant": self.reentrant}
+            x = block(x) if self.reentrant is None else checkpoint(block, x, **how)
+        return x
+
+
+def test_layers_that_checkpointing_calls_again_count_once() -> None:
+    model, x = Checkpointed(), X.clone().requires_grad_()
+    options: Any = {"layers": "blocks.*.0", "loss": lambda out: out.square().sum()}
+    expected = osm.diagnose(model, x, **options)
+    model.reentrant = False
+    report = osm.diagnose(model, x, **options)
+    assert report.layers == expected.layers and report.values == expected.values
+    model.reentrant = True
+    for layers in (
+        "blocks.*.0",
+        "blocks.*",
+    ):  # inside the checkpoints, where no gradient is, and at them
+        with pytest.raises(osm.InputError, match="^loss: "):
+            osm.diagnose(model, x, **options | {"layers": layers})
 
 
 def test_maps_of_two_layers_are_compared() -> None:

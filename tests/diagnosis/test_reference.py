@@ -11,6 +11,7 @@ import torch
 import torch_geometric.nn as pyg
 import transformers as hf
 from torch import Tensor, nn
+from torch.ao.quantization import quantize_dynamic
 
 import oversmoothing as osm
 from oversmoothing.diagnosis.reference import draw
@@ -379,10 +380,12 @@ def one_process() -> Iterator[None]:
         (sharded, "0.weight is a DTensor"),
         (offloaded, "0.weight is not in memory"),
         (lambda: plain(Broken), "Broken.reset_parameters"),
+        (lambda: quantize_dynamic(plain(), {nn.Linear}), "quantised"),
         (lambda: plain().to(torch.complex64), "0.weight is torch.complex64"),
     ],
 )
 @pytest.mark.usefixtures("one_process")
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
 def test_what_cannot_be_drawn_is_refused_with_the_way_out(build: Callable, what: str) -> None:
     model = build()
     with pytest.raises(osm.InputError, match=f"^reference: .*{what}.*give a function"):

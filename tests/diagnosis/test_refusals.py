@@ -69,6 +69,10 @@ def returning(change: Callable[[Tensor], Any]) -> Callable[[], nn.Module]:
     return lambda: Blocks(change)
 
 
+def as_nested(x: Tensor) -> Tensor:
+    return torch.nested.nested_tensor([*x], layout=torch.jagged)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # … -> what is named
     "no blocks": (lambda: nn.Linear(8, 8), (X,), {}, "layers"),
     "no tokens": (returning(lambda x: "text"), (X,), {}, "layers"),
@@ -103,6 +107,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
     "pair elsewhere": (Blocks, (X,), {"pairs": {"first": (0, 5)}}, "pairs"),
     "called inside": (lambda: Direct(lambda x: x), (X,), {}, r"layers: .*blocks\.0\.inner$|"),
     "no inputs": (Blocks, (), {}, "inputs"),
+    "nested": (encoder, (torch.nested.nested_tensor([*X]),), {}, "inputs"),
+    "nested inside": (returning(as_nested), (X,), {}, "layers"),
     "no samples": (Blocks, (X[:0],), {}, "inputs"),
     "samples without tokens": (encoder, (torch.zeros(2, 0, 16),), {}, "inputs"),
     "a dictionary": (Blocks, ({"x": X},), {}, r"inputs: .*diagnose\(model, \*\*inputs\)|"),

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from oversmoothing.adapters.attention import share_first_values
-from oversmoothing.adapters.blocks import Asked, choose
+from oversmoothing.adapters.blocks import Asked, choose, uncompiled
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
 from oversmoothing.adapters.names import (
     factories,
@@ -106,7 +106,7 @@ def _put(
     causal: bool | None = None,
 ) -> None:
     """Puts aggregators into a model and notes it; for the arguments see ``apply``."""
-    plain = getattr(model, "_orig_mod", model)  # of torch.compile
+    plain = uncompiled(model)
     require_plain(plain)
     check_layout(layout)
     placed = _placed(plain, wanted, blocks, where, layout, causal)
@@ -227,6 +227,7 @@ def _placed(
         placed = library.place(Asked(model, choice, wanted, where, current))
         require_some(placed, where, [*choice.blocks.values()], wanted)
     require_prefix(model, placed)
+    placed = [Placed(uncompiled(module), site) for module, site in placed]
     # A module that blocks share has one site.
     placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
     share_first_values(model, placed, current)

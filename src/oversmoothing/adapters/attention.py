@@ -51,12 +51,11 @@ class InsideAttention(SwappingSite):
     Attributes:
         first: what keeps the values of the first layer, the name of the stack of this layer, and
             the number of the layer in the stack; None if no aggregator reads these values.
-        tokens: input of the layer in the running call, if an aggregator reads it.
+        held: input of the layer in the running call, if an aggregator reads it.
     """
 
     name = "inside"
     first: tuple[Current, str, int] | None = None
-    tokens: Tensor | None = None
 
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Intercepting)
@@ -101,7 +100,7 @@ class InsideAttention(SwappingSite):
 
         Shapes: mixed (..., heads, N_q, C), v (..., heads or fewer, N, C) -> (..., heads, N_q, C).
         """
-        tokens, self.tokens = self.tokens if tokens is None else tokens, None
+        tokens, self.held.value = self.held.value if tokens is None else tokens, None
         if isinstance(mixed, Proxy):
             return as_leaf(self, mixed, v, mask, causal, tokens)
         v = v.to(mixed.dtype)
@@ -129,11 +128,10 @@ class InsideWindows(SwappingSite):
     added to the values instead: M V + γ 1 v̄ᵀ = M (V + γ 1 v̄ᵀ), with the mean v̄ over the image.
 
     Attributes:
-        tokens: shape of the tokens of the running call, without channels.
+        held: shape of the tokens of the running call, without channels.
     """
 
     name = "inside"
-    tokens = torch.Size([1, 1])
 
     def connect(self, module: nn.Module) -> None:
         module.__class__ = subclass(type(module), Windowed)
@@ -142,11 +140,11 @@ class InsideWindows(SwappingSite):
 
     def shift(self, module: nn.Module, args: tuple, out: Tensor) -> Tensor:
         """Shifts the values, the last C channels. Shapes: (B·windows, N, C or 3C) -> the same."""
-        C = args[0].shape[-1]
-        of_image = out[..., -C:].unflatten(0, (self.tokens[0], -1)).flatten(1, 2)
-        if of_image.shape[:2].numel() != self.tokens.numel():
+        C, tokens = args[0].shape[-1], self.held.value
+        of_image = out[..., -C:].unflatten(0, (tokens[0], -1)).flatten(1, 2)
+        if of_image.shape[:2].numel() != tokens.numel():
             raise InputError(
-                f"model: {self.tokens[1:].numel()} tokens of an image do not fill windows, and the "
+                f"model: {tokens[1:].numel()} tokens of an image do not fill windows, and the "
                 "mean would count the padding; give images of another size"
             )
         shift = self(torch.zeros_like(of_image), of_image, self.context).view_as(out[..., -C:])
@@ -170,7 +168,7 @@ def in_windows(block: nn.Module, inside: Chain, context: Context) -> Placed:
 def values_in(block: nn.Module) -> tuple[nn.Module, nn.Module]:
     """Returns the attention of a block, and its layer that computes the values (the last)."""
     found = ((m, getattr(m, n, None)) for m in block.modules() for n in VALUES)
-    return next((m, layer) for m, layer in found if isinstance(layer, nn.Linear))
+    return next((m, layer) for m, layer in found if isinstance(layer, nn.Module))
 
 
 class InsteadOfAttention(SwappingSite):
@@ -236,7 +234,7 @@ class Windowed(Swapped):
                 "be shifted; create the model with attn_drop_rate=0 "
                 "(attention_probs_dropout_prob=0 in transformers)"
             )
-        self.inside.tokens = x.shape[:-1]
+        self.inside.held.value = x.shape[:-1]
         return super().forward(x, *args, **kwargs)
 
 
@@ -324,7 +322,7 @@ def _note_tokens(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Keeps the tokens that an attention gets until its aggregators have read them."""
     x = input_of(args, kwargs)
     batch_first = getattr(module, "batch_first", True) is not False
-    module.inside.tokens = x if batch_first else x.transpose(0, 1)
+    module.inside.held.value = x if batch_first else x.transpose(0, 1)
 
 
 def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Current) -> None:

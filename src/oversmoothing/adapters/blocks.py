@@ -17,6 +17,7 @@ from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+COMPILED = "_orig_mod"  # torch.compile's name for the module that it wraps
 SINGLE = ("torch.nn.", "torch_geometric.nn.dense.linear", "torch_geometric.nn.norm")
 
 
@@ -35,7 +36,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """
     every = list(_containers(model, ""))
     stacks = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
-    convolutions = {n: m for n, m in model.named_modules() if hasattr(m, "propagate")}
+    convolutions = {readable(n): m for n, m in model.named_modules() if convolves(m)}
     if not stacks and len(convolutions) > 1:
         return convolutions
     stacks = stacks or _largest(_mixed(model)) or every or _largest(_containers(model, "", 1))
@@ -48,11 +49,26 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
         )
     kind = _kind(_largest(stacks)[0][1])
     return {
-        f"{name}.{index}".lstrip("."): block
+        readable(f"{name}.{index}".lstrip(".")): uncompiled(block)
         for name, stack in stacks
         if _kind(stack) is kind
         for index, block in stack.named_children()
     }
+
+
+def readable(name: str) -> str:
+    """Returns the name of a module without the parts that torch.compile adds."""
+    return ".".join(part for part in name.split(".") if part != COMPILED)
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """Returns the module that torch.compile has wrapped, or the module itself."""
+    return getattr(module, COMPILED, module)
+
+
+def convolves(module: nn.Module) -> bool:
+    """Whether a module is a graph convolution of torch-geometric, and not a wrapper of one."""
+    return hasattr(module, "propagate") and module is uncompiled(module)
 
 
 def chosen(blocks: str | Sequence[int], depth: int, key: str = "blocks") -> list[int]:
@@ -134,6 +150,7 @@ def _kind(container: nn.Module) -> type[nn.Module]:
 
 def _class(module: nn.Module) -> type[nn.Module]:
     """Returns the class of a module, without aggregators inside it and parametrised weights."""
+    module = uncompiled(module)
     if is_parametrized(module):  # torch makes a class for each such module
         return type(module).__mro__[1]
     return module.plain if isinstance(module, Swapped) else type(module)

@@ -363,6 +363,15 @@ class Current:
         vars(self).update(state)
 
 
+class Held(threading.local):
+    """What a hook keeps of a running call; every thread has its own, and copies start without."""
+
+    value: Any = None
+
+    def __reduce__(self) -> tuple:
+        return Held, ()
+
+
 class Capture:
     """A forward pre-hook that reads the groups of tokens from the arguments of a model.
 

@@ -145,7 +145,7 @@ class GraphOfModel(Site):
     name = "graph"
 
     def connect(self, module: nn.Module) -> None:
-        self.names, self.sizes = list(signature(module.forward).parameters), (0, 0)
+        self.names = list(signature(module.forward).parameters)
         self.handles = [
             module.register_forward_pre_hook(_more_nodes, with_kwargs=True),
             module.register_forward_hook(_given_nodes),
@@ -167,12 +167,12 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
         given |= {name: value[new.edges] for name, value in of_edges.items()}
         given |= {name: value[new.nodes] for name, value in of_nodes.items()}
         given |= {"x": new.x, "edge_index": new.edge_index}
-    site.sizes = N, len(given["x"])
+    site.held.value = N, len(given["x"])
     return (), given
 
 
 def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
-    N, every = module.graph.sizes
+    N, every = module.graph.held.value
     shape = output.shape if isinstance(output, Tensor) else ()
     axis = max(len(shape) - 2, 0)  # of nodes, in (N,), (N, C) or (…, N, C)
     if every not in shape[axis : axis + 1]:

@@ -336,10 +336,18 @@ def _is_self_attention(name: str, module: nn.Module) -> bool:
     by_function = hasattr(module, "config") and of_file(module, "ALL_ATTENTION_FUNCTIONS")
     if "Attention" not in kind or not by_function:
         return False
-    weights = [getattr(child, "weight", None) for child in module.children()]
-    projects = any(weight is not None and weight.dim() == 2 for weight in weights)  # no wrapper
+    projects = any(map(_is_linear, module.children()))  # no wrapper
     crosses = name.endswith(("encoder_attn", "EncDecAttention"))
     return projects and not crosses and "cross" not in f"{name}{kind}".lower()
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer, also one that is quantised, or wrapped as by LoRA."""
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, Tensor):
+        return weight.dim() == 2
+    foreign = not type(module).__module__.startswith("transformers.")
+    return hasattr(module, "out_features") or foreign and any(map(_is_linear, module.children()))
 
 
 def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.Module]:

@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 import oversmoothing.aggregators
+from oversmoothing.adapters.blocks import readable
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.convolutions import AfterConvolution
 from oversmoothing.adapters.prefix import parents_of
@@ -138,8 +139,8 @@ def matching(model: nn.Module, pattern: str | None) -> list[str]:
             f"where: expected a place or one pattern of module names, got {pattern!r}; call apply "
             "once for each pattern"
         )
-    names = [name for name, _ in model.named_modules()]
-    return [name for name in names if name and pattern is not None and fits(name, pattern)]
+    names = {readable(name): name for name, _ in model.named_modules() if name}
+    return [own for name, own in names.items() if pattern is not None and fits(name, pattern)]
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -151,7 +152,7 @@ def fits(name: str, pattern: str) -> bool:
 def require_match(model: nn.Module, where: str | None) -> None:
     """Checks that no pattern is given, since it matches no module."""
     if where is not None:
-        names = (name for name, _ in model.named_modules() if name)
+        names = {readable(name) for name, _ in model.named_modules() if name}
         raise InputError(f"where: {where!r} matches no module; {meant(where, names)}")
 
 

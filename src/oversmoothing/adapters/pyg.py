@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import Swapped, subclass
-from oversmoothing.adapters.blocks import Asked
+from oversmoothing.adapters.blocks import Asked, convolves
 from oversmoothing.adapters.calls import Capture, Current, Graphs
 from oversmoothing.adapters.convolutions import (
     BATCH,
@@ -211,7 +211,7 @@ def place(asked: Asked) -> list[Placed]:
     placed: list[Placed] = []
     last, before = [*choice.blocks.values()][-1], []
     for name, block in choice.blocks.items():
-        convolutions = [module for module in block.modules() if hasattr(module, "propagate")]
+        convolutions = [module for module in block.modules() if convolves(module)]
         if not convolutions:
             raise InputError(
                 f"blocks: {name} ({type(block).__name__}) has no graph convolution; leave it out "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.adapters.calls import Capture, Current
+from oversmoothing.adapters.calls import Capture, Current, Held
 from oversmoothing.adapters.sites import Chain, Factory
 from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, checked, wants_dim
 from oversmoothing.errors import InputError
@@ -41,6 +41,7 @@ class Site(Chain):
         reads_values: whether an aggregator reads the values of the first layer.
         reads_tokens: whether an aggregator reads the tokens that the layer gets.
         reads_maps: whether an aggregator changes the maps of an attention.
+        held: what hooks keep of the running call for the aggregators.
     """
 
     name: ClassVar[str]
@@ -60,7 +61,7 @@ class Site(Chain):
         self.reads_maps = any(aggregator.reads_maps for aggregator in aggregators)
         kept = self.keeps_call or self.reads_inputs or not self.tokenwise
         self.context, self.current = context, current if kept else None
-        self.handles: list[RemovableHandle] = []
+        self.held, self.handles = Held(), list[RemovableHandle]()
 
     def check(self, module: nn.Module) -> None:
         """Raises InputError if the site cannot be attached to a module or detached from it."""
@@ -296,6 +297,18 @@ def channels(module: nn.Module, factories: Sequence[Factory]) -> int:
         f"aggregator: cannot tell how many channels {type(module).__name__} has; give a factory "
         "that knows, for example functools.partial(ContraNorm, dim=64)"
     )
+
+
+def linear_in(module: nn.Module) -> Any:
+    """Returns a linear layer: a module itself, or the largest one in a wrapper such as LoRA's.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = [m for m in module.modules() if isinstance(getattr(m, "out_features", None), int)]
+    if not found:
+        raise InputError(f"model: expected a linear layer, got {type(module).__name__}")
+    return max(found, key=lambda m: m.in_features * m.out_features)
 
 
 def width(module: nn.Module) -> int:

@@ -15,7 +15,7 @@ from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention
 from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
-from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed
+from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, linear_in
 from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Factory, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -145,7 +145,7 @@ def _channels(name: str, block: nn.Module) -> int:
             f"with {', '.join(PARTS)}; or give where= as a pattern of module names whose outputs "
             f"are tokens (B, N, C), such as where='{name.rpartition('.')[0]}.*'"
         )
-    return block.attn.proj.out_features
+    return linear_in(block.attn.proj).out_features
 
 
 def _in_windows(name: str, block: nn.Module, sites: Sites, at: At) -> list[Placed]:
@@ -154,7 +154,7 @@ def _in_windows(name: str, block: nn.Module, sites: Sites, at: At) -> list[Place
             f"model: {name} ({type(block).__name__}) mixes the tokens of each window apart; give "
             "where= as a pattern of module names, with layout=BHWC"
         )
-    inside = sites.build("inside", block.attn.proj.in_features)
+    inside = sites.build("inside", linear_in(block.attn.proj).in_features)
     return [in_windows(block, inside, at.context)]
 
 
@@ -172,10 +172,11 @@ def _in_attention(name: str, attn: nn.Module, sites: Sites, at: At) -> list[Plac
             f"model: {name}.attn does not call torch's fused attention (TIMM_FUSED_ATTN=0 or "
             "exportable=True); call timm.layers.set_fused_attn(True) and create the model again"
         )
+    proj = linear_in(attn.proj)
     if sites.has("instead"):
-        site = InsteadOfAttention(sites.build("instead", attn.proj.out_features), *at)
+        site = InsteadOfAttention(sites.build("instead", proj.out_features), *at)
     else:
-        dim, sizes = attn.proj.in_features // attn.num_heads, {"heads": attn.num_heads}
-        inside = sites.build("inside", dim, **sizes, channels=attn.proj.out_features)
+        dim, sizes = proj.in_features // attn.num_heads, {"heads": attn.num_heads}
+        inside = sites.build("inside", dim, **sizes, channels=proj.out_features)
         site = InsideAttention(inside, at.context)
     return [Placed(attn, site)]

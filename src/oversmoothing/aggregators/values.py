@@ -31,9 +31,17 @@ def own_values(v: Tensor, num_queries: int, context: Context) -> Tensor:
     With a mask and fewer queries than values, it is the last value that the query sees, since a
     cache of fixed size ends in places that hold no token yet.
 
+    Raises:
+        InputError: there are fewer values than mixed tokens, as in attention to pooled tokens.
+
     Shapes: v (..., N, C) -> (..., N_q, C).
     """
     N = v.shape[-2]
+    if num_queries > N:
+        raise InputError(
+            f"model: an attention mixes {N} values for {num_queries} tokens, which so have no "
+            "values of their own; choose another method, or blocks= without this one"
+        )
     if num_queries == N or context.mask is None:
         return v[..., N - num_queries :, :]
     seen = torch.atleast_2d(context.mask).expand(*context.mask.shape[:-2], num_queries, N)

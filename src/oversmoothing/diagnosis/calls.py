@@ -112,6 +112,8 @@ def _of_batch(model: nn.Module, batch: Any, kwargs: dict[str, Any], device: Any)
 def _call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Call:
     args = tuple(_moved(value, device) for value in args)
     kwargs = {name: _moved(value, device) for name, value in kwargs.items()}
+    if any(isinstance(x, Tensor) and x.is_nested for x in (*args, *kwargs.values())):
+        raise InputError("inputs: got a nested tensor; give a padded (B, N, C), and mask= (B, N)")
     return Call(args, kwargs, named(model.forward, args, kwargs))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, Dataset
 
+from oversmoothing.adapters.blocks import readable
 from oversmoothing.adapters.prefix import class_token_of
 from oversmoothing.adapters.recipe import lost
 from oversmoothing.adapters.site import check_layout
@@ -21,7 +22,7 @@ from oversmoothing.diagnosis.measures import OF_GRADIENT, OF_LABELS, Metrics, ch
 from oversmoothing.diagnosis.plan import Options, Plan
 from oversmoothing.diagnosis.reference import Drawn, draw, explained, kept
 from oversmoothing.diagnosis.report import Report, gathered
-from oversmoothing.diagnosis.tokens import Layers, choose_layers, readable
+from oversmoothing.diagnosis.tokens import Layers, choose_layers
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers, unchanged
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, described, meant
@@ -118,13 +119,13 @@ class Subject:
             unchanged(self.model),
             torch.inference_mode(False) if loss else nullcontext(),
             torch.set_grad_enabled(loss),
-            self.watch.during(plan),
         ):
             for module in self.model.modules():  # eval() of LoRA layers would change weights
                 if module.training:
                     module.training = False
-            output = self.model(*call.args, **call.kwargs)
-            self.watch.backward(output)
+            with self.watch.during(plan):
+                output = self.model(*call.args, **call.kwargs)
+            self.watch.backward(output)  # without hooks, as checkpointing calls layers again
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -176,7 +177,8 @@ def diagnose(
         model: of timm, transformers, torch-geometric, or any other.
         inputs: positional arguments of the model, or one ``Data`` of torch-geometric.
         layers: names, globs such as ``convs.*``, or modules; None: the repeated blocks.
-        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``.
+        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``
+            or ``adj_t``.
         mask: true for every token that counts, (B, N); None: the model's ``attention_mask`` or
             ``src_key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.

@@ -76,6 +76,7 @@ class Plan:
         edges, weight = options.edges, None
         if edges is None:
             edges, weight = call.tensor("edge_index"), call.tensor("edge_weight")
+            edges = call.tensor("adj_t") if edges is None else edges  # of ToSparseTensor
         (self.edges, self.weight), self.shapes = _pairs(edges, weight), call.shapes()
         self.batch = options.batch
         if self.batch is None and (self.edges is not None or self._has_graphs()):

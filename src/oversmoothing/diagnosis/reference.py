@@ -66,6 +66,9 @@ def draw(model: nn.Module, seed: int) -> Drawn:
     """
     for name, parameter in model.named_parameters():
         _require_plain(name, parameter)
+    for name, module in model.named_modules():
+        if any(isinstance(value, torch.ScriptObject) for value in vars(module).values()):
+            raise InputError(f"reference: {name} has quantised weights; {WAY_OUT}")
     own = dict(model.named_parameters())
     with _untouched(model), same_attributes(model), same_random_numbers(model), torch.no_grad():
         torch.manual_seed(seed)

@@ -6,14 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.blocks import find_blocks
+from oversmoothing.adapters.blocks import find_blocks, readable
 from oversmoothing.adapters.names import fits
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.site import LAYOUTS, MEANING
 from oversmoothing.errors import InputError, meant
 
 Layers = str | nn.Module | Iterable[str | nn.Module] | None
-COMPILED = "_orig_mod"  # torch.compile's name for the wrapped module
 TORCH_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 NORMS = nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d
 TEMPORAL = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d)  # their outputs are (B, C, N)
@@ -42,8 +41,7 @@ def choose_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 
 def _chosen(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     if layers is None:
-        found = (_whole(model, name, block) for name, block in find_blocks(model).items())
-        return {readable(name): block for name, block in found}
+        return dict(_whole(model, name, block) for name, block in find_blocks(model).items())
     modules = {readable(name): module for name, module in model.named_modules() if name}
     single = isinstance(layers, str | nn.Module) or not isinstance(layers, Iterable)
     wanted: list[Any] = [layers] if single else list(layers)  # type: ignore[arg-type]
@@ -62,11 +60,6 @@ def _whole(model: nn.Module, name: str, block: nn.Module) -> tuple[str, nn.Modul
         if path and (of_kinds or type(parent).__name__ == "HeteroConv"):
             return path, parent
     return name, block
-
-
-def readable(name: str) -> str:
-    """Returns the name of a module without the parts that torch.compile adds."""
-    return ".".join(part for part in name.split(".") if part != COMPILED)
 
 
 def _matches(modules: dict[str, nn.Module], wanted: str | nn.Module) -> dict[str, nn.Module]:
@@ -107,10 +100,10 @@ def find_tokens(
     """
     dims = (len(layout),) if layout else (2, 3) if graph else (2, 3, 4) if flat else (3, 4)
     found = list(_tensors(output))
-    fitting = [x for x in found if x.dim() in dims and not _is_map(x, found)]
+    fitting = [x for x in found if not x.is_nested and x.dim() in dims and not _is_map(x, found)]
     x = next((x for x in fitting if _has_batch(layer, x, layout, size)), next(iter(fitting), None))
     if x is None:
-        shapes = ", ".join(str(tuple(x.shape)) for x in found) or type(output).__name__
+        shapes = ", ".join(map(_shape, found)) or type(output).__name__
         raise InputError(
             f"layers: {name} ({type(layer).__name__}) returns no tokens {_expected(dims)}, "
             f"but {shapes}; choose other layers, or give layout="
@@ -133,6 +126,10 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, tuple | list):
         for value in output:
             yield from _tensors(value)
+
+
+def _shape(x: Tensor) -> str:
+    return "a nested tensor" if x.is_nested else str(tuple(x.shape))
 
 
 def _is_map(x: Tensor, others: Iterable[Tensor]) -> bool:

@@ -32,7 +32,7 @@ from oversmoothing.diagnosis.plan import Plan
 from oversmoothing.diagnosis.samples import Graphs, Packed, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
 from oversmoothing.diagnosis.unchanged import without_autocast
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 from oversmoothing.metrics import smoothness
 
 Seen = tuple[int, int, dict[str, Tensor]]  # samples B and tokens N of maps, and their measures
@@ -172,7 +172,9 @@ class Watch:
         bound = min(max(samples.sizes(x), default=0), x.shape[-1])
         self.bounds[row] = max(bound, self.bounds.get(row, 0))
         if self.loss:
-            self.outputs.append((row, output.requires_grad_(), layout, samples))
+            trains = torch.is_grad_enabled()  # not in no_grad, or in a reentrant checkpoint
+            own = output.requires_grad_() if trains else output.detach()
+            self.outputs.append((row, own, layout, samples))
         with without_autocast(x.device), torch._C.DisableTorchFunction():  # which takes time
             self._measure(row, samples.split(x))
         if layout in ("BCHW", "BHWC"):
@@ -212,7 +214,14 @@ class Watch:
                 "loss: does not depend on the layers, whose outputs the model or the loss cuts off "
                 "(detach, no_grad, checkpoint with use_reentrant=True); leave that out"
             )
-        gradients = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # such as checkpoint with use_reentrant=True
+            raise InputError(
+                f"loss: its gradients cannot be computed ({described(error)}); leave loss= out"
+            ) from error
         for (row, x, layout, samples), gradient in zip(self.outputs, gradients):
             g = torch.zeros_like(x) if gradient is None else gradient
             g = self.plan.tokens(to_tokens(g, layout))
