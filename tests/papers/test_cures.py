@@ -164,13 +164,23 @@ def test_a_failed_cell_does_not_stop_the_others(
     assert [r.place for r in cures_cells.read(tmp_path / "cures.csv")] == [PLACE]
 
 
+def test_missing_data_are_one_line_and_not_one_for_each_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
+    place = Place("Cora", "GCN", 2, "none")
+    with pytest.raises(InputError, match="Cora") as refused:
+        cures_cells.run_cell(place, study()[place], [], [f"paths.data={tmp_path}"])
+    assert len(refused.value.lines) == 1
+
+
 def test_seeds_of_an_earlier_version_do_not_complete_a_cell(
     tiny: cures_cells.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its seeds would be merged with new ones, whose random numbers are others."""
     assert cures_cells.today(tiny, of_candidates([70.0, 60.0], [10.0, 99.0], range(2))) == []
     monkeypatch.setattr(cures_cells, "run_all", lambda configs: ["started"])
-    with pytest.raises(InputError, match="started"):
+    with pytest.raises(InputError, match="1 of 2"):  # runs were started
         cures_cells.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
 
 

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, Problems, meant
 from oversmoothing.lab.drawing.files import write_csv
+from oversmoothing.lab.launch.check import all_problems
 from oversmoothing.lab.launch.command import run_all
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import known_result
@@ -174,7 +175,7 @@ def run_cell(
         extra: overrides that say how to compute, such as ``device=cpu``.
 
     Raises:
-        Problems: runs failed; the error of each is printed before.
+        InputError: data are missing, or runs failed; the error of each run is printed before.
     """
     records = today({place: cell}, known)
     every = [" ".join(words) for words in cell.candidates]
@@ -205,8 +206,13 @@ def _run(
         if missing := [seed for seed in seeds if (name, seed) not in have]:
             configs[name] = config_of(cell, name.split(), extra)
             configs[name].seeds = missing
+    where = ", ".join(map(str, place))
+    if problems := [
+        line for config in [*configs.values()][:1] for line in all_problems(config, {})
+    ]:
+        raise Problems([f"{where}: {line}" for line in problems])  # once, not for every candidate
     if failed := run_all([*configs.values()]):
-        raise Problems([f"{', '.join(map(str, place))}: {line}" for line in failed])
+        raise InputError(f"{where}: {len(failed)} of {len(configs)} runs have no result")
     return [
         Record(
             *(*place, name, seed),
