@@ -15,6 +15,7 @@ METHODS = {
     "GPRGNN": ("#882255", "*", r"GPRGNN"),
     "centered": ("#0072B2", "v", r"centered|γ = "),
     "GCNII": ("#D55E00", "X", r"GCNII|initial"),
+    "LayerNorm + residual": ("#332288", "h", r"LayerNorm ?\+ ?residual"),
     "residual": ("#CC79A7", "P", r"(?<!value_)residual"),
     "JKNet": ("#8C564B", "<", r"JKNet|jumping"),
     "ContraNorm": ("#009E73", "^", r"ContraNorm"),

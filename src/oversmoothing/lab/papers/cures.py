@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     done = measure(whole, today(whole, known) if options.earlier else known)
     missing = sorted((p for p in wanted if p not in done), key=lambda p: whole[p].cost)
     if options.plan:
-        print(*(p.command() for p in missing), f"{len(missing)} cells are missing", sep="\n")
+        print(*(p.command() for p in missing), f"missing cells: {len(missing)}", sep="\n")
         return 0
     write(path, known)
     failed = 0 if options.draw else _run_cells(whole, missing, path, options)
@@ -86,7 +86,7 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
     ]
     if work:
         runs = sum(len(whole[place].candidates) + 1 for place in missing)
-        print(f"{len(work)} cells are missing: up to {runs} trainings; --plan lists them")
+        print(f"missing cells: {len(work)}, up to {runs} trainings; --plan lists them")
     each = (
         in_processes(_attempt, work, jobs, _died) if jobs > 1 else ((w, _attempt(w)) for w in work)
     )

@@ -17,8 +17,8 @@ from oversmoothing.lab.papers.cures_cells import BASELINE, Found, Place, Study
 from oversmoothing.lab.papers.cures_page import Compared, Comparison, gains, points
 from oversmoothing.lab.report.verdict import Measured
 
-LINES_OF = ("none", "tuned", "LayerNorm", "PairNorm", "centered+LayerNorm", "residual", "JKNet",
-            "GCNII", "GPRGNN", "GraphCON")  # fmt: skip
+LINES_OF = ("none", "tuned", "LayerNorm", "PairNorm", "centered+LayerNorm", "LayerNorm+residual",
+            "residual", "GraphCON", "JKNet", "GCNII", "GPRGNN")  # fmt: skip
 GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
@@ -47,7 +47,7 @@ def draw_depths(whole: Study, found: Found) -> Figure:
         axis.set_axis_off()
     auc = any("roc_auc" in (whole[p].metric or "") for p in places if p.graph in graphs)
     figure.supylabel("test accuracy, %" + ", or ROC AUC" * auc, fontsize=8)
-    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=5,
+    figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=7.5, handlelength=1.3, columnspacing=0.8)  # fmt: skip
     return figure
 
@@ -81,7 +81,13 @@ def draw(whole: Study, compared: Compared) -> Figure:
         axis.set_title(f"{group} graphs", fontsize=9)
     axes[0].set_yticks(range(len(methods)), [method.replace("+", " + ") for method in methods])
     figure.suptitle(_finding(found), fontsize=9)
-    figure.supxlabel("layers, and number of graphs; *: fewer graphs; hatched: missing", fontsize=8)
+    uneven = any(
+        len({len(of[depth]) for of in by_method.values()}) > 1
+        for by_method in found.values()
+        for depth in next(iter(by_method.values()))
+    )
+    legend = "; *: fewer graphs; hatched: missing" * uneven
+    figure.supxlabel(f"layers, and number of graphs{legend}", fontsize=8)
     return figure
 
 
