@@ -39,7 +39,7 @@ def main() -> int:
     if os.environ.get("RANK", "0") != "0":  # under torchrun only process 0 prints
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        checked = command(words := completed(sys.argv[1:]))
+        checked = command(words := completed(asked := sys.argv[1:]))
     except InputError as refused:
         complain(*refused.lines)
         return 2
@@ -49,7 +49,7 @@ def main() -> int:
     failed = run_all(checked.configs, swept=checked.swept)
     if failed:
         complain(f"{len(failed)} of {len(checked.configs)} runs have no result")
-    elif words[:1] == FIRST:
+    elif words is not asked:  # the first look as it is, without options that change it
         print(LEARNT, end="")
     return 1 if failed else 0
 
