@@ -30,7 +30,7 @@ LAYERS, TOKENS, CHANNELS, SEEDS = 24, 50, 64, range(5)
 ENCODERS = {"post-LN (default)": False, "pre-LN (norm_first)": True}
 COLOURS = dict(zip(ENCODERS, ("#000000", "#CC79A7")))  # those of none and of residuals
 MEASURES = {"cosine": "cosine", "effective_rank": "effective rank"}
-METHODS = ("none", "PairNorm", "centered+LayerNorm", "residual", "GCNII")
+METHODS = ("none", "PairNorm", "centered+LayerNorm", "residual", "LayerNorm+residual", "GCNII")
 GRAPH, LARGEST = "Cora", 31.9  # % of the public test nodes that are in the largest class
 VERDICTS = {  # of a cell -> name and colour in the figure
     Verdict.WITHIN: ("agree", "#009E73"),
@@ -131,7 +131,7 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
         draw_line(axis, depths, means, stds, **style, markersize=4.5, linewidth=1.4,
                   elinewidth=0.9, capsize=2, label=label)  # fmt: skip
     axis.axhline(LARGEST, color="#666666", linestyle=":", linewidth=1)
-    axis.annotate("largest class", (depths[0], LARGEST), (0, 3), fontsize=8,
+    axis.annotate("largest class", (depths[1], LARGEST), (4, 3), fontsize=8,
                   textcoords="offset points", color="#666666")  # fmt: skip
     best = max(last, key=last.__getitem__)
     axis.set_title(
