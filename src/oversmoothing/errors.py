@@ -1,9 +1,10 @@
 """Errors that a user can correct, and how they are shown."""
 
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 SHOWN = 40  # most names in a message
@@ -49,13 +50,26 @@ class Problems(InputError):
 
 
 def meant(name: str, candidates: Iterable[str]) -> str:
-    """Returns ``did you mean 'x'?`` if a candidate is similar, else up to ``SHOWN`` candidates."""
+    """Returns ``did you mean 'x'?`` if a candidate is similar, else up to ``SHOWN`` candidates.
+
+    Of few candidates, one that differs in its numbers only is none that was meant.
+    """
     candidates = list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
-    if close:
+    other = close and re.split(r"\d+", close) == re.split(r"\d+", name)
+    if close and not (other and len(candidates) <= SHOWN):
         return f"did you mean {close!r}?"
     more = f", … ({len(candidates)} in all)" * (len(candidates) > SHOWN)
-    return f"known: {', '.join(sorted(candidates)[:SHOWN])}{more}"
+    return f"known: {', '.join(sorted(candidates, key=_by_number)[:SHOWN])}{more}"
+
+
+def _by_number(name: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def ends(names: Sequence[str]) -> str:
+    """Returns names with commas between them; of many, the first two and the last one."""
+    return ", ".join(names if len(names) < 5 else (*names[:2], "…", names[-1]))
 
 
 def closest(name: str, candidates: Mapping[str, str], cutoff: float = 0.6) -> str | None:

@@ -81,13 +81,13 @@ def test_a_tuned_cell_has_the_settings_of_its_search(tmp_path: Path) -> None:
 def test_select_knows_other_names_and_says_what_was_meant(cells: list[Cell]) -> None:
     found = select(cells, "table5", ["CORA"], ["none", "centered"])
     assert {c.key for c in found} == {"vanilla", "centered"}
-    for names, meant in (
-        (("tabel5",), "table5"),
-        (("table5", ["coral"]), "Cora"),
-        (("table5", [], ["centred"]), "centered"),
-        (("table5", [], [], ["L=3"]), "L=32"),
+    for names, hint in (
+        (("tabel5",), "did you mean 'table5'?"),
+        (("table5", ["coral"]), "did you mean 'Cora'?"),
+        (("table5", [], ["centred"]), "did you mean 'centered'?"),
+        (("table5", [], [], ["L=3"]), "known: L=2, L=4, L=8, L=16, L=32"),
     ):
-        with pytest.raises(InputError, match=re.escape(f"did you mean {meant!r}?")):
+        with pytest.raises(InputError, match=re.escape(hint)):
             select(cells, *names)
 
 

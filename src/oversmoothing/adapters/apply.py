@@ -35,7 +35,7 @@ from oversmoothing.adapters.recipe import (
 )
 from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
 from oversmoothing.adapters.sites import Factory, kind_of
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, ends
 
 LIBRARIES = {  # whose models have known places -> the module here that knows them
     "torch_geometric": "pyg",
@@ -293,7 +293,7 @@ def require_free(modules: Mapping[str, nn.Module]) -> None:
     """Checks that no aggregators act in the chosen modules yet."""
     if taken := [name for name, module in modules.items() if placed_in(module)]:
         raise InputError(
-            f"blocks: {', '.join(taken)} already contain aggregators; choose other blocks, remove "
+            f"blocks: {ends(taken)} already contain aggregators; choose other blocks, remove "
             "the aggregators first, or apply a list of them"
         )
 

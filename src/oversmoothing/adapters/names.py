@@ -40,7 +40,11 @@ def factories(
     if isinstance(given, list | tuple):
         if not given:
             raise InputError("aggregator: got an empty list; name at least one aggregator")
-        return [factory for one in given for factory in factories(one, options)]
+        try:
+            return [factory for one in given for factory in factories(one, options)]
+        except InputError as error:
+            alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
+            raise InputError(f"{error}{alone * bool(options)}") from error
     factory = _named(given) if isinstance(given, str) else given
     if factory is NoAggregator:
         raise InputError(

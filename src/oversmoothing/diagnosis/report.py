@@ -30,7 +30,7 @@ from oversmoothing.diagnosis.measures import (
 from oversmoothing.diagnosis.padding import is_model
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, ends, meant
 
 
 @dataclass(frozen=True)
@@ -345,11 +345,11 @@ def _missing(
 ) -> Iterator[str]:
     """Says which layers have no values, or no row."""
     if single := _single(layers, rows):
-        yield f"Not measured: {', '.join(single)}, with fewer than two tokens in each sample."
+        yield f"Not measured: {ends(single)}, with fewer than two tokens in each sample."
     if empty := [layer for layer, bound in zip(layers, watch.bounds.values()) if not bound]:
-        yield f"Not measured: {', '.join(empty)}, without nodes of this type."
+        yield f"Not measured: {ends(empty)}, without nodes of this type."
     if silent := watch.layers.keys() - {name.partition("[")[0] for name, _ in watch.values}:
-        names = ", ".join(name for name in watch.layers if name in silent)
+        names = ends([name for name in watch.layers if name in silent])
         yield f"Not measured: {names}, which the model's forward does not call."
 
 
@@ -406,8 +406,7 @@ def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
     """Says what is left out, and in which layers if it is not in all of them."""
     for what, rows in watch.left_out.items():
         found = [layer for layer, row in zip(layers, watch.values) if row in rows]
-        names = ", ".join(found if len(found) < 4 else (found[0], found[1], "…", found[-1]))
-        some = f", in {len(found)} of {len(layers)} layers: {names}"
+        some = f", in {len(found)} of {len(layers)} layers: {ends(found)}"
         yield f"Left out: {what}{some * (len(found) < len(layers))}."
     if short := sum(n < 2 for n in watch.sizes):
         what = (
