@@ -7,6 +7,9 @@ import pytest
 import torch
 from guide import ROOT
 
+from oversmoothing.adapters.names import known
+from oversmoothing.adapters.sites import SITES
+
 
 @pytest.mark.parametrize("page, count", [("apply", 13), ("faq", 6)])
 def test_the_code_of_a_guide_runs(
@@ -22,3 +25,11 @@ def test_the_code_of_a_guide_runs(
         exec(compile(block, f"docs/guides/{page}.md", "exec"), names)
     if page == "apply":
         assert not torch.equal(names["changed"], names["plain"])
+
+
+def test_the_guide_names_every_method_that_can_be_causal() -> None:
+    text = (ROOT / "docs/guides/apply.md").read_text(encoding="utf-8")
+    [named] = re.findall(r"^Only (.*?) and the skip connections can be causal", text, re.M | re.S)
+    causal = {name for name, kind in known().items() if kind.can_be_causal and kind.site in SITES}
+    skips = {name for name in causal if known()[name].reads_inputs}
+    assert set(re.findall(r"`(\w+)`", named)) == causal - skips - {"none"}

@@ -31,7 +31,8 @@ def by_hand(model: pyg.GCN, method: str) -> Tensor:
         if method == "residual":
             x = x + 0.5 * inputs[-1]
         elif method == "pre-activation":
-            outputs.append(x := x + outputs[-1])
+            layer_of_deepergcn = pyg.DeepGCNLayer(conv, act=nn.ReLU(), block="res+")
+            outputs.append(x := layer_of_deepergcn(outputs[-1], EDGES))
         elif method == "every second" and layer % 2 == 0:
             x = x + inputs[-2]
         elif method == "initial_residual":

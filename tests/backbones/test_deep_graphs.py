@@ -148,6 +148,17 @@ def test_g2_is_an_mlp_with_a_closed_gate_and_a_gcn_with_an_open_one() -> None:
     torch.testing.assert_close(model(), model.dense[1](h))
 
 
+def test_g2_compares_a_node_with_those_whose_messages_it_gets() -> None:
+    """The first node sends to all others and gets nothing, so its gate is closed."""
+    x, edges = graph()
+    downward = edges[:, edges[0] > edges[1]]  # row i receives from column j < i
+    model = perturbed(type(network("g2"))([], x, downward, CLASSES, [0], depth=3, init="normal"))
+    hidden: list[Tensor] = []
+    model(hidden)
+    kept = (hidden[-1] == model.read_in()).all(dim=-1)[0]
+    assert (0 in downward[1]) and torch.equal(kept, downward[0].bincount(minlength=N) == 0)
+
+
 def test_g2_keeps_nodes_without_neighbours() -> None:
     model = without_edges("g2", depth=3)
     torch.testing.assert_close(model(), model.dense[1](model.read_in()))

@@ -324,6 +324,21 @@ def test_branches_begin_small_and_are_plain_with_a_factor_of_1(branch: str, resi
     assert torch.equal(model(), plain())
 
 
+def test_a_branch_with_a_negative_factor_leaves_features_below_0() -> None:
+    """h ← h + α f(h), without a ReLU after the sum."""
+    model = network(branch="rezero", residual=2, depth=5, readout=True).eval()
+    for factor in model.branches:
+        factor.data.fill_(-1.5)
+    h, skipped, hidden = graph()[0].double(), 0.0, list[Tensor]()
+    for layer, (w, b) in enumerate(zip(model.weights, model.biases)):
+        h = (dense() @ h @ w[0].double() + b[0].double()).relu()
+        if layer % 2 == 0:
+            h = skipped = (-1.5 * h if layer else h) + skipped
+    weight, bias = (own[0].double() for own in (model.dense[0].weight, model.dense[0].bias))
+    assert torch.allclose(model(hidden)[0].double(), h @ weight + bias, atol=1e-5)
+    assert (h < 0).any() and torch.allclose(hidden[-1][0].double(), h, atol=1e-5)
+
+
 def test_input_features_may_keep_their_entries() -> None:
     model = network("gcn", depth=1, drop_input=False).train()
     assert torch.equal(model(), model.eval()())

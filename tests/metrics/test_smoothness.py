@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from inspect import signature
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tokens import random_tokens as draw
 from torch import Tensor
 from torch_geometric.nn import DiffGroupNorm
 
+from oversmoothing import metrics
 from oversmoothing.errors import InputError
 from oversmoothing.metrics import graphs, smoothness
 
@@ -319,3 +321,20 @@ def test_the_group_distance_ratio_is_that_of_its_pairs() -> None:
     theirs = DiffGroupNorm.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1]), eps=0)
     ours = graphs.group_distance_ratio(x[0, :4], torch.tensor([0, 0, 1, 1])).item()
     assert theirs == pytest.approx(2 * ours)  # the factor K / (K − 1) of two classes
+
+
+def test_the_default_type_of_torch_changes_no_measure() -> None:
+    A, labels = draw(2, 3, 4, 4).softmax(dim=-1), torch.tensor([0, 1, 1, 0])
+    given = {"x": draw(2, 4, 3), "edges": PATH, "labels": labels, "A": A, "other": A.flip(-1)}
+    for name in metrics.__all__:
+        measure = getattr(metrics, name)
+        needed = [
+            key for key, own in signature(measure).parameters.items() if own.default is own.empty
+        ]
+        expected = measure(*map(given.get, needed))
+        torch.set_default_dtype(torch.float64)
+        try:
+            found = measure(*map(given.get, needed))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)

@@ -20,6 +20,7 @@ class AttnScale(Masked, Inside):
 
     λ = 0, the start, leaves a network as it is. The cost is a mean of the values; M is not formed.
     The results equal those of the authors' layer (VITA-Group/ViT-Anti-Oversmoothing, 989559f).
+    Dropout of the attention acts on M here, and there on M'.
 
     Args:
         heads: H, the number of heads and of λ; a network gives it.

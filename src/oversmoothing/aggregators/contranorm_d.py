@@ -11,6 +11,7 @@ from oversmoothing.aggregators.sparse_softmax import unit
 class ContraNormD(Masked, After):
     """Moves channels away from each other: x ← LN(x − s · x softmax(xᵀx/τ)); linear in N.
 
+    The paper prints s/τ in place of s, and no τ in the softmax; τ is as in the authors' code.
     The softmax is computed in float32 or wider, since sums over tokens leave float16's range.
 
     Args:

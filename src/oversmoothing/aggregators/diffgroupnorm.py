@@ -26,10 +26,12 @@ from oversmoothing.aggregators.checks import (
 class DiffGroupNorm(Masked, After):
     """Adds λ times the tokens normalised in learned groups.
 
+    As in the paper, x U has no bias; the authors' code (Kaixiong-Zhou/DGN) adds one.
+
     Args:
         dim: channels C.
         groups: G.
-        lam: λ. The authors search it by graph and depth, from 0.0005 to 0.05.
+        lam: λ. The authors search it by graph and depth, from 0.0005 to 0.5.
         momentum: share of the present statistics in the moving averages; the authors take 0.3.
         eps: added to the variance.
 

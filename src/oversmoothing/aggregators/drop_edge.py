@@ -32,6 +32,9 @@ class Dropping(Tokenwise):
 class DropEdge(Dropping):
     """Draws in training which edges to keep, the same ones in all layers. Self-loops stay.
 
+    Here every edge is drawn alone, with both directions, so the graph stays undirected. The
+    authors' code draws a fixed number of entries of the adjacency, one direction without the other.
+
     Args:
         rate: share of the edges that are left out, both directions together.
 

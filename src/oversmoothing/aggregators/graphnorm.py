@@ -20,7 +20,7 @@ class GraphNorm(Masked, After):
 
     Args:
         dim: channels C.
-        eps: added to the variance.
+        eps: added to the variance, 1e-5 as in torch-geometric; the authors' code has 1e-6.
 
     Raises:
         InputError: dim is below 1, eps is negative, ``context`` is causal, or its mask differs

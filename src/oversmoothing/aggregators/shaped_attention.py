@@ -20,7 +20,8 @@ class ShapedAttention(Masked, Inside):
     The defaults α = 0, β = 1, γ = 0 leave a network as it is. The authors train from scratch with
     α = β = γ = 1 and W_Q = 0: then M = 11ᵀ/n, and the layer starts as the identity on the values.
     The cost is one mean of the values; M is not formed. The results equal those of the authors'
-    layer (bobby-he/simplified_transformers, 8d4ea796).
+    layer (bobby-he/simplified_transformers, 8d4ea796). Dropout of the attention acts on M here, and
+    there on α I + β M − γ 11ᵀ/n.
 
     Args:
         heads: H; a network gives it. Each head has one α, one β and one γ.

@@ -3,8 +3,8 @@
 With X_l, the input of layer l, H_l, what it mixes, and X_1, the input of the first layer of this
 width:
 
-- residual: H_l + s H_{l−1}, or over several layers (He et al., ECCV 2016; DeepGCNs, ICCV 2019), or
-  H_l + s X_l (He et al., CVPR 2016).
+- residual: H_l + s H_{l−1}, or over several layers (He et al., ECCV 2016; DeeperGCN, Li et al.,
+  2020, arXiv:2006.07739), or H_l + s X_l (He et al., CVPR 2016).
 - initial residual and identity map (GCNII, Chen et al., ICML 2020, Eq. 5):
 
   .. math:: z = (1 − α) H_l + α X_1, \\quad (1 − β_l) z + β_l z W, \\quad β_l = \\log(λ/l + 1)

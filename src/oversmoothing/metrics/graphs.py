@@ -135,7 +135,7 @@ def _within(edges: Tensor, N: int, hops: int) -> list[Tensor]:
     joined = torch.sparse_coo_tensor(edges.cpu(), ones, (N, N), check_invariants=True)
     within = [torch.eye(N)]
     for _ in range(hops):
-        within.append(((within[-1] + joined @ within[-1]) > 0).float())
+        within.append(((within[-1] + joined @ within[-1]) > 0).to(ones))
     return within
 
 

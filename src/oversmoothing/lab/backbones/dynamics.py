@@ -112,11 +112,14 @@ class G2(Dynamics):
     with X̂ = relu(Ã X W_g + b_g). A node whose neighbours are alike keeps its features: where τ is 0
     in all nodes, the network is an MLP, where it is 1, a GCN. Small features close the gate, as
     row-normalised ones do with p = 2. The mean over the neighbours is that of the authors' code;
-    DropEdge and DropNode leave it alone. Dropout acts before the two linear layers only.
+    edge weights, DropEdge and DropNode leave it alone. In a directed graph N(i) are the nodes whose
+    messages i gets; in the code they are those that i sends to. Dropout acts before the two linear
+    layers only.
 
     Args:
         p: exponent, 1 or more. A tensor (S, 1, 1) has one for each network.
-        own_gate: the gate has its own W_g and b_g; otherwise X̂ = relu(conv(X)).
+        own_gate: the gate has its own W_g and b_g; otherwise X̂ = relu(conv(X)), the default of the
+            authors' script.
         others: see ``Dynamics``.
     """
 

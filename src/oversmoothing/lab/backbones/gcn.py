@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory
 from oversmoothing.errors import InputError
-from oversmoothing.lab.backbones.engine import Engine, Layers
+from oversmoothing.lab.backbones.engine import Engine, Layers, times
 from oversmoothing.lab.backbones.options import BRANCHES, Branch, check_each
 
 
@@ -86,7 +86,7 @@ class GCN(Convolutions):
 
     def _draw(self, aggregators: list[Factory], layers: Layers) -> None:
         super()._draw(aggregators, layers)
-        if self.options.branch != "plain":
+        if self._scales:
             start, per_channel = BRANCHES[self.options.branch]
             shape = (len(self.seeds.seeds), 1, self.options.hidden if per_channel else 1)
             sums = range(self.options.residual, self._hidden, self.options.residual)
@@ -110,13 +110,30 @@ class GCN(Convolutions):
                 h = self.at("after", layer, h)
                 if residual and layer % residual == 0:
                     h = skipped = self._scaled(h.relu(), layer) + skipped
+                elif self._scales:
+                    h = h.relu()
             if hidden is not None:
-                hidden.append(h.relu() if inner else h)
-        return self.dense[0](self.seeds.dropout(h.relu(), self.rate)) if readout else h
+                hidden.append(self._features(h) if inner else h)
+        return self.dense[0](self.seeds.dropout(self._features(h), self.rate)) if readout else h
+
+    @property
+    def _scales(self) -> bool:
+        """Whether branches have factors, by which sums of features may be negative."""
+        return self.options.branch != "plain"
+
+    def _features(self, h: Tensor) -> Tensor:
+        """Applies the ReLU of a hidden layer, unless ``forward`` has done so."""
+        return h if self._scales else h.relu()
+
+    def times(self, h: Tensor, weight: Tensor) -> Tensor:
+        """As that of ``Engine``, but features that may be negative pass without a ReLU."""
+        if not self._scales:
+            return super().times(h, weight)
+        return times(self.seeds.dropout(h, self.rate), weight)
 
     def _scaled(self, h: Tensor, layer: int) -> Tensor:
         """Multiplies a branch by its α; the first layer has no features to be added to."""
-        plain = self.options.branch == "plain" or layer == 0
+        plain = not self._scales or layer == 0
         return h if plain else self.branches[layer // self.options.residual - 1] * h
 
 
