@@ -6,11 +6,13 @@
 - Residual Connections and Normalization Can Provably Prevent Oversmoothing in GNNs (Scholkemper et
   al., ICLR 2025, arXiv:2406.02997)
 - Mind the Gap (Nait Saada, Naderi, Tanner, ICML 2025)
+- Are We Measuring Oversmoothing in Graph Neural Networks Correctly? (Zhang et al., 2025,
+  arXiv:2502.04591)
 
-``deep_gcns.py`` trains the networks of the claims that read its file.
+``deep_gcns.py`` and ``cures_measures.py`` measure the networks of the claims that read their files.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -33,8 +35,9 @@ from oversmoothing.lab.papers.claims.rules import (
     tendency,
 )
 from oversmoothing.lab.papers.claims.theory import attention, normal
+from oversmoothing.lab.papers.cures_measures import MEASURES, by_method, load, panels_of, spearman
 from oversmoothing.lab.papers.deep_gcns import GRAPH
-from oversmoothing.lab.report.verdict import paired
+from oversmoothing.lab.report.verdict import SIGNIFICANCE, paired
 from oversmoothing.metrics.smoothness import mean_share, stable_rank
 
 SEEDS, FEW, LAYERS, WIDTH = 10, 5, 32, 64
@@ -205,6 +208,33 @@ def gradients_or_smoothness(evidence: Evidence) -> Finding:
     return Finding(
         tendency(judged([compared])), text, f"{compared.n} seeds, {networks} networks each"
     )
+
+
+# Which measure tells which network works
+
+ALIKE = ("cosine", "mean_share", "output_cosine", "output_mean_share")  # higher: more alike
+
+
+def follows(evidence: Evidence, measures: Sequence[str], trained: int) -> Finding:
+    """Claim: networks whose nodes are less alike, by these measures, are more accurate.
+
+    Spearman's correlation over the methods of the study with 32 layers, at p < 0.05 divided by the
+    number of correlations.
+    """
+    path = evidence.path("measures.csv", "oversmoothing figure measures --publish")
+    cells = {key: own for key, own in panels_of(load(path)).items() if key[1:] == (32, trained)}
+    cases, texts = [], []
+    for measure in measures:
+        found = [spearman(own, measure) for own in cells.values()]
+        sign = -1 if measure in ALIKE else 1
+        number = len(cells) * len(measures)
+        cases += [sign * rho > 0 if p < SIGNIFICANCE / number else None for rho, p, _ in found]
+        each = ", ".join(f"{rho:.2f}".replace("-", "−") for rho, _, _ in found)
+        texts.append(f"{MEASURES[measure]} {each}")
+    where = ", ".join(graph for graph, *_ in cells)
+    text = f"in {share(cases, 'correlations')}; Spearman's ρ on {where}: {'; '.join(texts)}"
+    n = min(len(by_method(own)) for own in cells.values())
+    return Finding(tendency(cases), text, f"{n} methods")
 
 
 def learned_centering(evidence: Evidence) -> Finding:
