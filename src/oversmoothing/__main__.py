@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 from oversmoothing import __version__
-from oversmoothing.errors import InputError, install, meant
+from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.launch.script import STOPPED, run_script
 
 USAGE = """usage: oversmoothing COMMAND …, or python -m oversmoothing COMMAND …
@@ -41,12 +41,7 @@ def main() -> int:
     if name not in COMMANDS:
         raise InputError(f"{name}: no such command; {meant(name, COMMANDS)}")
     sys.argv[1:] = words
-    try:
-        module = import_module(f"oversmoothing.lab.{COMMANDS[name][0]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("oversmoothing"):
-            raise
-        raise InputError(f"{name}: needs {error.name}; {install('repro')}") from error
+    module = import_module(f"oversmoothing.lab.{COMMANDS[name][0]}")
     if name == "train":
         return module.run()
     sys.argv[0] = f"oversmoothing {name}"  # which --help shows

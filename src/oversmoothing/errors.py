@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -113,11 +114,25 @@ def shortened(line: str, most: int = 2000) -> str:
 
 
 def lack(error: BaseException) -> str | None:
-    """Returns a line on the resource whose lack caused an error of torch; None for other errors."""
+    """Returns a line on the resource, package or file that an error is about; None for others."""
     if isinstance(error, MemoryError):
         return LACKS["out of memory"]
+    cause = error.__cause__ or error  # Hydra wraps the errors of what it builds
+    if isinstance(cause, ModuleNotFoundError) and _is_required(cause):
+        return f"needs {(cause.name or '').split('.')[0]}; {install('repro')}"
+    if isinstance(cause, OSError) and cause.filename is not None:
+        return f"{cause.filename}: {reason_of(cause)}; check the path and its permissions"
     known = LACKS.items() if isinstance(error, RuntimeError) else ()
     return next((line for part, line in known if part in str(error)), None)
+
+
+def _is_required(missing: ModuleNotFoundError) -> bool:
+    """Whether this package or an installed one imports it, not the user's code or config."""
+    files = [frame.filename for frame in traceback.extract_tb(missing.__traceback__)]
+    last = next((file for file in reversed(files) if "importlib" not in file), "")
+    ours = os.path.dirname(__file__) in last or "site-packages" in last
+    by_name = (missing.name or "").startswith("oversmoothing") or f"{os.sep}hydra{os.sep}" in last
+    return ours and not by_name
 
 
 def one_line_warnings() -> None:

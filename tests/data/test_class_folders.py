@@ -23,7 +23,8 @@ def base(tmp_path: Path) -> Path:
             for j in range(count):
                 pixels = np.full((4, 6, 3), 10 * k + j, dtype=np.uint8)
                 Image.fromarray(pixels).save(place / f"im{j}.JPEG")
-            (place / "notes.txt").write_text("no image")
+            (place / "._im0.JPEG").write_text("left by macOS")
+        (base / part / ".ipynb_checkpoints").mkdir()
     return base
 
 
@@ -41,8 +42,22 @@ def test_classes_are_sorted_and_every_image_has_that_of_its_folder(base: Path) -
         assert (data.image(id)[0, 0, 0] // 10) == k
 
 
+def test_what_is_no_image_is_left_out_with_a_warning(base: Path) -> None:
+    before = load(base).train
+    (base / "train/n02/more").mkdir()
+    (base / "val/n01/notes.txt").write_text("no image")
+    Image.new("RGB", (4, 6)).save(base / "train/n02/im3.WebP")
+    with pytest.warns(UserWarning, match="1 entries .* left out") as said:
+        found = load(base).train
+    assert {*found} - {*before} == {"train/n02/im3.WebP"}
+    assert [any(name in str(own.message) for own in said) for name in ("more", "notes.txt")] == [
+        1,
+        1,
+    ]
+
+
 def test_a_list_chooses_classes_in_the_order_of_their_folders(base: Path) -> None:
-    (base / "some.txt").write_text("n03 tench, Tinca tinca\n\nn01\n")
+    (base / "some.txt").write_text("\ufeffn03 tench, Tinca tinca\n\nn01\n")
     data, whole = load(base, classes="some.txt"), load(base)
     assert data.classes == ("n01", "n03")
     assert {data.target(id) for id in data.val} == {0, 1}

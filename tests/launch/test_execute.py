@@ -15,6 +15,7 @@ from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start, execute, finished, known_result, run_folder
 from oversmoothing.lab.store.results import write_result
 from oversmoothing.lab.store.run import Recorder
+from oversmoothing.lab.tasks.nodes import FullBatchLoop
 
 SMALL = ["data.num_nodes=400", "trainer.epochs=40", "trainer.eval_every=5", "logger=none"]
 
@@ -94,6 +95,30 @@ def test_seeds_of_other_data_are_not_added(tmp_path: Path, earlier: bool) -> Non
     with pytest.raises(InputError, match=r"^data: seed 0 in .* was run on other data .*remove"):
         execute(more)
     assert known_result(more) == few
+
+
+def test_a_checkpoint_of_other_data_is_kept_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is removed; one of an earlier version, which kept no checksum, is used."""
+
+    def killed(loop: FullBatchLoop, losses: object) -> None:
+        loop._save()
+        raise KeyboardInterrupt
+
+    asked = config(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(FullBatchLoop, "_record", killed)
+        execute(asked)
+    [file] = run_folder(asked).glob("*/checkpoint.pt")
+    before = torch.load(file)
+    torch.save(before | {"data": "another"}, file)
+    with pytest.raises(InputError, match=r"checkpoint\.pt: made on other data .*remove the file"):
+        execute(asked)
+    assert file.exists()
+    torch.save({key: before[key] for key in ("state", "logged_bytes")}, file)
+    execute(asked)
+    assert finished(asked) and before["data"]
 
 
 def test_a_crash_leaves_its_traceback_and_is_tried_again(

@@ -39,6 +39,7 @@ def lines(line: str) -> list[str]:
         ("backbone=gat", "backbone=pyg backbone.conv=GATConv"),
         ("backbone.depth=2,4", "-m"),
         ("--multrun", "'--multirun'"),
+        ("paths.outputs=~/runs", "$HOME"),
     ],
 )
 def test_a_mistake_has_one_line_with_the_way_out(line: str, way_out: str) -> None:
@@ -180,6 +181,8 @@ def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     [line] = lines(f"paths.outputs={tmp_path}/file/below")
     assert line.startswith("paths.outputs: ")
+    [config] = configs([*SMALL, f"paths.outputs={'x' * 300}"])
+    assert "cannot be written" in attempt(config)
 
 
 # A folder of configs of the user's own

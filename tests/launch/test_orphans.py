@@ -32,10 +32,11 @@ if __name__ == "__main__":
     worker.join()
 """
 POOL = """
-import time
+import signal, time
 from oversmoothing.lab.launch import command as attempts
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     attempts.attempt = time.sleep
     attempts.run_all([600, 600], jobs=2)
 """
@@ -48,16 +49,22 @@ def started(mark: str, *command: str) -> subprocess.Popen:
 
 
 @linux
-@pytest.mark.parametrize(("script", "workers"), [(POOL, 2), (SERVED, 3)])
-def test_workers_end_with_a_killed_process(tmp_path: Path, script: str, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("script", "workers", "number"),
+    [(POOL, 2, signal.SIGKILL), (POOL, 2, signal.SIGINT), (SERVED, 3, signal.SIGKILL)],
+)
+def test_workers_end_with_a_process_that_is_stopped(
+    tmp_path: Path, script: str, workers: int, number: signal.Signals
+) -> None:
+    """Only the process itself gets the signal, not its group, as from an IDE or a scheduler."""
     path = tmp_path / "script.py"
     path.write_text(script)
     process = started(str(tmp_path), sys.executable, str(path))
     while len(with_mark(str(tmp_path))) < 1 + workers:
         assert process.poll() is None
         time.sleep(0.1)
-    process.kill()
-    process.wait()
+    process.send_signal(number)
+    process.wait(timeout=60)
     assert all_ended(str(tmp_path))
 
 

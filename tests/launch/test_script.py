@@ -1,9 +1,11 @@
 """What all scripts share, in processes of their own."""
 
 import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from oversmoothing.__main__ import main
 from oversmoothing.errors import InputError
 from oversmoothing.lab.store.environment import device
 
+PATH = "check the path and its permissions"
 CALL = """
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.script import run_script
@@ -34,10 +37,23 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
         ("print('x')", 3, "x\n", ""),
         ("raise InputError('no such file')", 2, "", "error: no such file\n"),
         ("raise KeyboardInterrupt", 1, "", "stopped\n"),
+        (f"open('/{'x' * 300}')", 2, "", f"error: /{'x' * 300}: File name too long; {PATH}\n"),
     ):
         process = script(body)
         assert process.communicate() == (out, err)
         assert process.returncode == code
+
+
+@pytest.mark.parametrize("words", ["figure cures --help", "table table5", "train logger=wandb"])
+def test_a_missing_package_is_one_line_with_what_installs_it(words: str, tmp_path: Path) -> None:
+    """Found when the command starts, when it draws, and when a run begins."""
+    absent = "import sys; sys.modules |= dict.fromkeys(['scipy', 'wandb', 'matplotlib'])"
+    call = f"{absent}; from oversmoothing.__main__ import cli; cli()"
+    small = ["data.num_nodes=400", "seeds=[0]"] if words.startswith("train") else []
+    command = [sys.executable, "-c", call, *words.split(), *small]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
+    assert re.search(r"^error: .*needs (scipy|wandb|matplotlib); .*pip install", done.stderr, re.M)
 
 
 def test_a_reader_that_leaves_is_no_error_of_ours() -> None:

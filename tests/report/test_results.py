@@ -112,9 +112,10 @@ def test_a_file_that_is_no_result_is_one_line(plan: Plan, records: Path) -> None
     write_result(folder, {"seeds": {}})
     with pytest.raises(InputError, match=r"result\.json: id"):
         plan()
-    records.write_text('{"id": "a"}\n<<<<<<< HEAD\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"small\.jsonl"):
-        read_records(records)
+    for line in ("<<<<<<< HEAD", '{"id": "a"}', "[]", '{"id": "a", "seeds": []}'):
+        records.write_text(f"{line}\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"small\.jsonl"):
+            read_records(records)
 
 
 @pytest.mark.parametrize("word", ["aggregator=centred", "aggregator._target_=nowhere.Mine"])
@@ -254,7 +255,8 @@ def test_more_iterations_take_longer_in_proportion() -> None:
 def test_seeds_of_a_run_in_several_tables_are_merged(tmp_path: Path) -> None:
     for name, seeds in {"own": "02", "other": "0123"}.items():
         env = {"git": name, "device": "cpu"}
-        record = {"id": "a", "seeds": dict.fromkeys(seeds, name), "seconds": 60.0, "env": env}
+        record = {"id": "a", "name": "nodes-a", "config": {}, "seconds": 60.0, "env": env}
+        record["seeds"] = dict.fromkeys(seeds, name)
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
     merged = records_beside(tmp_path / "own.jsonl")["a"]
     assert merged["seeds"] == {"0": "own", "1": "other", "2": "own", "3": "other"}

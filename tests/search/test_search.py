@@ -137,6 +137,8 @@ def test_the_state_of_other_settings_is_not_continued(
     own = work()
     search(own, tmp_path).run()
     assert all(stack.epoch for stack in search(own, tmp_path).stacks)
+    moved = replace(own, graph=replace(own.graph, checksum="of other data"))
+    assert not any(stack.epoch for stack in search(moved, tmp_path).stacks)
     OmegaConf.update(own.configs[3], key, other)
     assert not any(stack.epoch for stack in search(own, tmp_path).stacks)
 

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from in_process import here
 
-from oversmoothing.lab.search.files import read_space
+from oversmoothing.errors import InputError
+from oversmoothing.lab.search.files import read_space, write_trials
 from oversmoothing.lab.search.search import CellSearch
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,14 @@ def test_a_search_that_only_diverges_prints_no_accuracy(called: Called, folder: 
     code, out, err = called("tune", "small", "--columns", "L=2")
     assert code == 1 and "small-centered-L=2: end: all have diverged\n" in out
     assert "training diverges with every configuration" in err
+
+
+def test_a_damaged_file_of_trials_is_one_line_and_is_kept(tmp_path: Path) -> None:
+    for text in ("column,trial\nL=2\n", "a,b\n1,2\n"):
+        (path := tmp_path / "none.csv").write_text(text)
+        with pytest.raises(InputError, match=r"none\.csv: "):
+            write_trials(path, "L=4", [{"trial": 0}])
+        assert path.read_text() == text
 
 
 def test_two_searches_run_side_by_side(called: Called, folder: Path) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
-from multiprocessing import util
+from multiprocessing import active_children, util
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
 
@@ -90,7 +91,7 @@ def in_processes(
     """Calls a function with every item in parallel; yields items and results as they finish.
 
     Every item has its process, so that the death of one does not stop the others. The processes
-    share the cores: torch gets an equal number of threads in each.
+    share the cores: torch gets an equal number of threads in each. Ctrl-C ends all processes.
 
     Args:
         call: runs in another process; its errors are raised here.
@@ -104,13 +105,24 @@ def in_processes(
         try:
             with ProcessPoolExecutor(1, context, _begin, (jobs,)) as process:
                 return item, process.submit(call, item).result()
-        except BrokenProcessPool:
+        except (BrokenProcessPool, SystemExit):
+            if stopped.is_set():
+                raise
             return item, died(item)
 
-    threads = ThreadPoolExecutor(jobs)
+    threads, stopped, others = ThreadPoolExecutor(jobs), threading.Event(), active_children()
+    futures = [threads.submit(one, item) for item in items]
     try:
-        for future in as_completed([threads.submit(one, item) for item in items]):
+        for future in as_completed(futures):
             yield future.result()
+    except (KeyboardInterrupt, GeneratorExit):  # only this process may have got the signal
+        stopped.set()
+        threads.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in futures):
+            for process in {*active_children()} - {*others}:
+                process.terminate()
+            time.sleep(SECONDS)
+        raise
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -118,6 +130,7 @@ def in_processes(
 def _begin(jobs: int) -> None:
     import torch
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else Python warns of leaked semaphores
     torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() // jobs)))
     one_line_warnings()
     follow_parent()

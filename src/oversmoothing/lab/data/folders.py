@@ -4,6 +4,7 @@ The second is the layout of PASCAL Context, COCO-Stuff and other data sets.
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -30,7 +31,7 @@ from oversmoothing.lab.data.voc import (
     warn_of_shared,
 )
 
-SUFFIXES = (".jpeg", ".jpg", ".png")  # upper or lower case
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")  # upper or lower case
 PARTS = ("train", "val")
 LOOKED_AT = 8  # masks that are checked when the set is opened, to find wrong class names early
 
@@ -103,7 +104,7 @@ class _Files:
 def _folders(part: Path) -> set[str]:
     layout = f"expected {part.name}/<class>/*.JPEG"
     try:
-        found = {entry.name for entry in os.scandir(part) if entry.is_dir()}
+        found = {entry.name for entry in os.scandir(part) if entry.is_dir() and _shown(entry.name)}
     except OSError as error:
         raise InputError(
             f"{part}: cannot be listed ({error.strerror}); {layout}: set paths.data to the folder "
@@ -120,7 +121,7 @@ def _folders(part: Path) -> set[str]:
 def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
     """Reads the classes of a list; sorts them."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"data.classes: {path} cannot be read ({getattr(error, 'strerror', 'no text')}); "
@@ -140,19 +141,32 @@ def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
 
 
 def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Lists the ids of a part, sorted."""
+    """Lists the ids of a part, sorted; warns of files and subfolders that are left out."""
     ids: list[str] = []
+    left: list[Path] = []
     for name in classes:
         place = base / part / name
-        names = os.listdir(place) if place.is_dir() else []
+        names = [*filter(_shown, os.listdir(place))] if place.is_dir() else []
         files = sorted(file for file in names if file.lower().endswith(SUFFIXES))
+        left += [place / file for file in names if not file.lower().endswith(SUFFIXES)]
         if not files:
             raise InputError(
                 f"{base / part}: class {name} has no image in {place}; fetch its images, or list "
                 "the other classes in a file, data.classes"
             )
         ids += [f"{part}/{name}/{file}" for file in files]
+    if left:
+        warnings.warn(
+            f"{base / part}: {len(left)} entries of class folders are left out (first {left[0]}); "
+            f"expected files that end in {', '.join(SUFFIXES)}",
+            stacklevel=2,
+        )
     return tuple(ids)
+
+
+def _shown(name: str) -> bool:
+    """Whether a file or folder is not hidden, as ``.ipynb_checkpoints`` and macOS's ``._a.jpg``."""
+    return not name.startswith(".")
 
 
 def load_masks(

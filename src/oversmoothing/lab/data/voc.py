@@ -176,7 +176,8 @@ def read_list(base: Path, part: str, lists: str = LISTS) -> tuple[str, ...]:
     """
     path = list_path(base, part, lists)
     try:
-        ids = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
+        lines = path.read_text("utf-8-sig").splitlines()
+        ids = tuple(line.strip() for line in lines if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(listing(path.parent, ".txt"))) or "none"
         raise InputError(

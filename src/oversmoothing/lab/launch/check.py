@@ -172,7 +172,7 @@ def _target(key: str, name: Any) -> Callable:
     try:
         target = get_object(name)
     except Exception as error:  # importing the user's module may raise any error
-        line = f"{key}._target_: {name} cannot be imported ({reason(error)})"
+        line = f"{key}._target_: {name} cannot be imported ({lack(error) or reason(error)})"
         raise InputError(line) from error
     if not callable(target):
         raise InputError(f"{key}._target_: {name} is not a class or function")

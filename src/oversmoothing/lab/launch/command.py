@@ -154,7 +154,8 @@ def _output_problems(composed: list[DictConfig]) -> list[str]:
     """Lists output folders that cannot be written, one error line for each."""
     problems = []
     for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        places = (folder, *folder.absolute().parents)
+        there = next(path for path in places if os.path.exists(path))  # never raises
         try:
             with tempfile.TemporaryDirectory(dir=there):
                 pass

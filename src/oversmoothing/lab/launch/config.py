@@ -113,10 +113,11 @@ def parse(words: list[str]) -> tuple[list[Override], list[str]]:
         try:
             override = _parsed(word)
         except (HydraException, ValueError):  # a number of thousands of digits
-            override, hint = None, (
-                "cannot be read; put '…' around the word, and \"…\" around a value with spaces, "
-                "emoji or one of , = # ( [ {"
-            )  # fmt: skip
+            quotes = (
+                "put '…' around the word, and \"…\" around a value with spaces, emoji or one of"
+            )
+            way_out = "write $HOME for ~" if "=~" in word else f"{quotes} , = # ( [ {{"
+            override, hint = None, f"cannot be read; {way_out}"
         if override is not None and override.key_or_group:
             parsed.append(override)
         else:

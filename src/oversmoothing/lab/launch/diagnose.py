@@ -144,7 +144,7 @@ def _image_files(options: Namespace) -> list[Path]:
     folder = options.images
     if folder is None:
         raise InputError(f"--images: {options.source} needs images; give a folder, --images DIR")
-    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGES)
+    found = sorted(p for p in folder.rglob("[!.]*") if p.suffix.lower() in IMAGES)
     if not found:
         found = f"has no images ({', '.join(IMAGES)})" if folder.is_dir() else "is no folder"
         raise InputError(f"--images: {folder} {found}; give a folder of images")
@@ -237,7 +237,7 @@ def _of_hf(name: str, options: Namespace) -> Subject:
 
 def _lines(file: Path, limit: int) -> list[str]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--text: cannot read {file} ({error}); give a text file") from error
     lines = [line.strip() for line in text.splitlines() if line.strip()]

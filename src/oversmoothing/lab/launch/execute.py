@@ -129,7 +129,8 @@ def obtain(config: DictConfig, wait: bool = False) -> tuple[dict[str, Any], bool
             _require_same_data(folder, known, env["data"])
             for seeds in start.groups(missing):
                 every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
-                recorder = Recorder(folder, seeds, config.checkpoint_seconds, sink, every)
+                own = (sink, every, env["data"])
+                recorder = Recorder(folder, seeds, config.checkpoint_seconds, *own)
                 known = _with_seeds(known, config, start, recorder, env)
                 if sink:
                     sink.summarise(known)

@@ -38,11 +38,11 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     except InputError as error:
         complain(*error.lines)
         sys.exit(2)
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, ImportError, OSError) as error:
         if not (lacking := lack(error)):
             raise
         complain(lacking)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
         sys.exit(stopped)

@@ -9,7 +9,7 @@ networks, columns depths, and rows methods. In each cell, validation accuracy ov
 chooses one candidate, which is run with all seeds.
 
 Cells with results in ``results/cures.csv`` or in the output folder are skipped. The CSV is
-written after every cell; table and figure are written at the end, also if the study is stopped.
+written after every cell, table and figure at the end; ``--draw`` writes them after a stop.
 """
 
 from argparse import Namespace

@@ -16,9 +16,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, Problems
+from oversmoothing.lab.arguments import fits
 from oversmoothing.lab.launch.check import reason
 from oversmoothing.lab.launch.config import compose_config, plan
-from oversmoothing.lab.launch.execute import known_result
+from oversmoothing.lab.launch.execute import KINDS, known_result
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Measured, Pair
 from oversmoothing.lab.store.environment import shared_environment
@@ -38,6 +39,7 @@ CAUSES = {  # of another result for the same seed: name -> key of the environmen
     "with": "cpu_capability",
     "data": "data",
 }
+RECORDED = KINDS | {"seeds": dict, "config": dict}  # of what is read of a line
 Result = dict[str, Any]
 Records = Mapping[str, Result]  # run id -> result
 
@@ -254,7 +256,11 @@ def read_records(path: Path) -> Records:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Records:
     """Parses the lines of a file, which the reports of many tables read. Do not change them."""
-    return {line["id"]: line for line in map(json.loads, text.splitlines())}
+    found = {line["id"]: line for line in map(json.loads, text.splitlines())}
+    for id, line in found.items():
+        if wrong := [key for key, kind in RECORDED.items() if not fits(line.get(key), kind)]:
+            raise ValueError(f"run {id} has no right {wrong[0]}")
+    return found
 
 
 def records_beside(path: Path) -> Records:

@@ -52,7 +52,7 @@ def main() -> int:
         good = [call(search) for search in searches]
     else:
         good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
-    print(*sorted(searches[0].folder.glob("*.*")), sep="\n")
+    print(*sorted(searches[0].folder.glob("[!.]*.*")), sep="\n")
     return 0 if all(good) else 1
 
 

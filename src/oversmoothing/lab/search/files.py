@@ -159,13 +159,20 @@ def write_trials(path: Path, column: str, lines: list[dict[str, Any]]) -> None:
         path: of the CSV; lines of other cells are kept.
         column: of the table.
         lines: one for each configuration.
+
+    Raises:
+        InputError: the CSV is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.parent / ".lock"):
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        others = [own for own in csv.DictReader(io.StringIO(text)) if own["column"] != column]
-        every = others + [{"column": column, **own} for own in lines]
-        every.sort(key=lambda own: (_by_depth(own["column"]), int(own["trial"])))
+        try:
+            others = [own for own in csv.DictReader(io.StringIO(text)) if own["column"] != column]
+            every = others + [{"column": column, **own} for own in lines]
+            every.sort(key=lambda own: (_by_depth(own["column"]), int(own["trial"])))
+        except (KeyError, TypeError, ValueError) as error:
+            way_out = "restore or remove it, and give the command again"
+            raise InputError(f"{path}: a line is not a trial ({error}); {way_out}") from None
         file = io.StringIO()
         names = ["column", *lines[0]]
         writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")

@@ -135,7 +135,7 @@ class Search:
         keys = (*BUILT, "trainer", "matmul")
         every = [[shape(c), *(str(c.get(key)) for key in keys)] for c in self.work.configs]
         members = [[*stack.history] for stack in self.stacks]
-        decides = [every, members, self.rungs, self.work.device.type]
+        decides = [every, members, self.rungs, self.work.device.type, self.work.graph.checksum]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:10]
 
     def _require_evaluations(self) -> None:

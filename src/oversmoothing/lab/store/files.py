@@ -134,7 +134,7 @@ def sha256(path: Path) -> str:
 
 def read_or_set_aside(path: Path, read: Callable[[Path], Any]) -> Any | None:
     """Returns ``read(path)``; a damaged file is renamed to ``*.corrupt`` with a warning."""
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists() raises for very long names
         return None
     try:
         return read(path)

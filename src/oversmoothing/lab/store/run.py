@@ -97,6 +97,7 @@ class Recorder:
         checkpoint_seconds: minimum time between two checkpoints.
         sink: also receives every log line (W&B).
         diagnose_every: epochs or steps between two measurements of the layers; 0: none.
+        data: checksum of the data, which checkpoints keep; None: unknown.
 
     Attributes:
         log_file: ``metrics.jsonl`` of these seeds.
@@ -110,8 +111,9 @@ class Recorder:
         checkpoint_seconds: float = 30.0,
         sink: Callable[[dict[str, Any]], None] | None = None,
         diagnose_every: int = 0,
+        data: str | None = None,
     ) -> None:
-        self.diagnose_every = diagnose_every
+        self.diagnose_every, self.data = diagnose_every, data
         self.folder, self.seeds = Path(folder), list(seeds)
         self.log_file = self.folder / group_name(self.seeds) / LOG
         self.checkpoint = self.log_file.with_name(CHECKPOINT)
@@ -169,18 +171,29 @@ class Recorder:
         """
         if self._writes:
             size = self.log_file.stat().st_size if self.log_file.exists() else 0
-            save_tensors(self.checkpoint, {"state": state, "logged_bytes": size})
+            content = {"state": state, "logged_bytes": size, "data": self.data}
+            save_tensors(self.checkpoint, content)
         self._last_checkpoint = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Loads the last state, tensors on the CPU; None if there is none, or a damaged one.
 
         The lines that were logged after it are removed, since they will come again.
+
+        Raises:
+            InputError: it was made on other data.
         """
         return distributed.from_first(self._load() if self._writes else None)
 
     def _load(self) -> dict[str, Any] | None:
         found = read_or_set_aside(self.checkpoint, _parse)
+        before = found.get("data") if found else None  # earlier versions kept none
+        if before and self.data and before != self.data:
+            raise InputError(
+                f"{self.checkpoint}: made on other data (checksum {before}, now {self.data}); "
+                "restore the data, or remove the file, and the same command starts from the "
+                "beginning"
+            )
         self._cut_log(found["logged_bytes"] if found else 0)
         return found["state"] if found else None
 
