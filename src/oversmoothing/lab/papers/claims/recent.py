@@ -9,7 +9,7 @@
 - Are We Measuring Oversmoothing in Graph Neural Networks Correctly? (Zhang et al., 2025,
   arXiv:2502.04591)
 
-``deep_gcns.py`` and ``cures_measures.py`` measure the networks of the claims that read their files.
+``deep_gcns.py`` and ``measures.py`` measure the networks of the claims that read their files.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from torch.nn.functional import one_hot
 
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.data.graph import Graph
-from oversmoothing.lab.papers.claims.evidence import Evidence
+from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.rules import (
     Finding,
     above_rounding,
@@ -35,8 +35,8 @@ from oversmoothing.lab.papers.claims.rules import (
     tendency,
 )
 from oversmoothing.lab.papers.claims.theory import attention, normal
-from oversmoothing.lab.papers.cures_measures import MEASURES, by_method, load, panels_of, spearman
 from oversmoothing.lab.papers.deep_gcns import GRAPH
+from oversmoothing.lab.papers.measures import MEASURES, by_method, load, panels_of, spearman
 from oversmoothing.lab.report.verdict import SIGNIFICANCE, paired
 from oversmoothing.metrics.smoothness import mean_share, stable_rank
 
@@ -215,14 +215,17 @@ def gradients_or_smoothness(evidence: Evidence) -> Finding:
 ALIKE = ("cosine", "mean_share", "output_cosine", "output_mean_share")  # higher: more alike
 
 
-def follows(evidence: Evidence, measures: Sequence[str], trained: int) -> Finding:
+def follows(evidence: Evidence, measures: Sequence[str], layers: int, trained: int) -> Finding:
     """Claim: networks whose nodes are less alike, by these measures, are more accurate.
 
-    Spearman's correlation over the methods of the study with 32 layers, at p < 0.05 divided by the
-    number of correlations.
+    Spearman's correlation over the methods of the study, at p < 0.05 divided by the number of
+    correlations.
     """
     path = evidence.path("measures.csv", "oversmoothing figure measures --publish")
-    cells = {key: own for key, own in panels_of(load(path)).items() if key[1:] == (32, trained)}
+    every = panels_of(load(path)).items()
+    cells = {key: own for key, own in every if key[1:] == (layers, trained)}
+    if not cells:
+        raise NotRecordedError(f"{path.name} has no such networks")
     cases, texts = [], []
     for measure in measures:
         found = [spearman(own, measure) for own in cells.values()]

@@ -35,7 +35,7 @@ from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch.execute import parts
-from oversmoothing.lab.launch.script import whole
+from oversmoothing.lab.launch.script import OUTPUTS, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.cures_cells import (
     Place,
@@ -95,6 +95,7 @@ class Row(NamedTuple):
         return self.values[[*MEASURES].index(name)]
 
 
+CORRELATIONS = ("graph", "layers", "trained", "measure", "methods", "rho", "p", "within")
 HEADER = (*Row._fields[:-1], *MEASURES)
 Rows = dict[tuple[Any, ...], Row]
 
@@ -107,13 +108,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--trained", action="store_true", help="train the chosen candidates")
     options = parser.parse_args(argv)
     path = options.target / "measures.csv"
-    rows = {row[:6]: row for row in [*load(RESULTS / "measures.csv"), *load(path)]}
+    files = (RESULTS / "measures.csv", OUTPUTS / "measures.csv", path)
+    rows = {row[:6]: row for file in files for row in load(file)}
     for found in (trained if options.trained else untrained)(options, rows):
         rows |= {row[:6]: row for row in found}
         _write(path, rows)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
     print(_write(path, rows))
-    print(*save(draw([*rows.values()]), options.target / "figures/measures", options.pdf), sep="\n")
+    every, stem = [*rows.values()], options.target / "figures/measures"
+    print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
+    print(*save(draw(every), stem, options.pdf), sep="\n")
     return 0
 
 
@@ -132,7 +136,7 @@ def load(path: Path) -> list[Row]:
 
 def _write(path: Path, rows: Rows) -> Path:
     shown = (
-        (*row[:-1], *("" if value != value else f"{value:.5g}" for value in row.values))
+        (*row[:-1], *("" if value != value else f"{value:.4g}" for value in row.values))
         for row in sorted(rows.values())
     )
     return write_csv(path, HEADER, shown)
@@ -228,7 +232,8 @@ def after(config: DictConfig) -> list[dict[str, Any]]:
     given = parts(config, graph)
     network = build(config.task).network(given, seeds, torch.device("cpu"))
     with tempfile.TemporaryDirectory() as folder:
-        loop = _Loop(network, graph, given.trainer, Recorder(Path(folder), seeds), True)
+        recorder = Recorder(Path(folder) / graph.name, seeds)
+        loop = _Loop(network, graph, given.trainer, recorder, layer_metrics=True)
         loop.fit()
     nan = [float("nan")]
     return [
@@ -258,6 +263,23 @@ def spearman(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
     return float(rho), float(p), len(means)
 
 
+def correlations(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+    """Yields Spearman's ρ over methods, its p, and before training the mean of ρ in a method."""
+    for key, own in panels_of(rows).items():
+        for name in MEASURES:
+            rho, p, methods = spearman(own, name)
+            inner = [_rho(of, name) for of in by_method(own).values()]
+            known = [value for value in inner if value == value]
+            within = "" if key[-1] or not known else f"{fmean(known):.3f}"  # three seeds: too few
+            yield (*key, name, methods, f"{rho:.3f}", f"{p:.2g}", within)
+
+
+def _rho(rows: Sequence[Row], name: str) -> float:
+    """Spearman's ρ over networks; NaN if one side does not vary."""
+    x, y = [row.value(name) for row in rows], [row.test_accuracy for row in rows]
+    return float(spearmanr(x, y)[0]) if len({*x}) > 1 < len({*y}) else float("nan")
+
+
 def panels_of(rows: Sequence[Row]) -> Mapping[tuple[str, int, int], list[Row]]:
     """Groups networks by graph, layers and moment."""
     order = [*dict.fromkeys(place.graph for place in study())]
@@ -268,31 +290,33 @@ def panels_of(rows: Sequence[Row]) -> Mapping[tuple[str, int, int], list[Row]]:
 
 @matplotlib.rc_context(LINES)
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws the correlations before and after training, and the networks of one cell."""
-    figure = Figure(figsize=(6.4, 3.1), layout="constrained", facecolor="white")
-    *two, last = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
-    for moment, axis in enumerate(two):
-        _draw_correlations(axis, [row for row in rows if row.trained == moment])
-        axis.set_title(f"{('before', 'after')[moment]} training", fontsize=8.5)
-    two[0].set_yticks(range(len(MEASURES)), [*MEASURES.values()], fontsize=8)
-    two[1].set_yticks(range(len(MEASURES)), [])
-    figure.legend(*two[0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
-                  frameon=False, fontsize=8, handletextpad=0.1)  # fmt: skip
+    """Draws the correlations by depth, before and after training, and the networks of one cell."""
+    kinds = sorted({(row.trained, -row.layers) for row in rows})
+    figure = Figure(figsize=(3.6 + 1.3 * len(kinds), 3.2), layout="constrained", facecolor="white")
+    *axes, last = figure.subplots(1, 1 + len(kinds), width_ratios=[*[1] * len(kinds), 1.2])
+    markers = dict(zip(dict.fromkeys(place.graph for place in study()), "osv^PD"))
+    for axis, (moment, layers) in zip(axes, kinds):
+        own = [row for row in rows if (row.trained, -row.layers) == (moment, layers)]
+        _draw_correlations(axis, own, markers)
+        axis.set_title(f"{('before', 'after')[moment]} training,\n{-layers} layers", fontsize=8.5)
+    axes[0].set_yticks(range(len(MEASURES)), [*MEASURES.values()], fontsize=8)
+    known = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False,
+                  fontsize=8, handletextpad=0.1)  # fmt: skip
     graph, layers, name = SHOWN
     own = panels_of(rows).get((graph, layers, 0), [])
     last.plot([row.value(name) for row in own], [row.test_accuracy for row in own], "k.",
               markersize=4, alpha=0.5)  # fmt: skip
     last.set(xlabel=MEASURES[name].replace(": ", ",\n"), ylabel="test accuracy, %")
-    last.set_title(f"{graph}, {layers} layers, before", fontsize=8.5)
+    last.set_title(f"{graph}, {layers} layers,\nbefore training", fontsize=8.5)
     return figure
 
 
-def _draw_correlations(axis: Axes, rows: Sequence[Row]) -> None:
-    """Draws one marker for each measure, graph and depth."""
-    for ((graph, layers, _), own), marker in zip(
-        panels_of(rows).items(), "ovsPXD^*h<>p", strict=False
-    ):
+def _draw_correlations(axis: Axes, rows: Sequence[Row], markers: Mapping[str, str]) -> None:
+    """Draws one marker for each measure and graph."""
+    for (graph, *_), own in panels_of(rows).items():
         values = [spearman(own, name)[0] for name in MEASURES]
-        axis.plot(values, range(len(values)), marker, markersize=4, label=f"{graph}, {layers}")
+        axis.plot(values, range(len(values)), markers[graph], markersize=4, label=graph)
     axis.axvline(0, color="#666666", linewidth=0.8)
+    axis.set_yticks(range(len(MEASURES)), [])
     axis.set(xlabel="Spearman's ρ", xlim=(-1, 1), ylim=(-0.5, len(MEASURES) - 0.5))

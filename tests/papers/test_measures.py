@@ -9,7 +9,7 @@ import torch
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import parts
-from oversmoothing.lab.papers.cures_measures import (
+from oversmoothing.lab.papers.measures import (
     MEASURES,
     Row,
     after,
