@@ -19,7 +19,7 @@ from itertools import product
 from statistics import fmean, stdev
 
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import fisher_exact, spearmanr
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -36,7 +36,7 @@ from oversmoothing.lab.papers.claims.rules import (
 )
 from oversmoothing.lab.papers.claims.theory import attention, normal
 from oversmoothing.lab.papers.deep_gcns import GRAPH
-from oversmoothing.lab.papers.measures import MEASURES, by_method, load, panels_of, spearman
+from oversmoothing.lab.papers.measures import MEASURES, Row, by_method, load, panels_of, spearman
 from oversmoothing.lab.report.verdict import SIGNIFICANCE, paired
 from oversmoothing.metrics.smoothness import mean_share, stable_rank
 
@@ -221,11 +221,7 @@ def follows(evidence: Evidence, measures: Sequence[str], layers: int, trained: i
     Spearman's correlation over the methods of the study, at p < 0.05 divided by the number of
     correlations.
     """
-    path = evidence.path("measures.csv", "oversmoothing figure measures --publish")
-    every = panels_of(load(path)).items()
-    cells = {key: own for key, own in every if key[1:] == (layers, trained)}
-    if not cells:
-        raise NotRecordedError(f"{path.name} has no such networks")
+    cells = _measured(evidence, layers, trained)
     cases, texts = [], []
     for measure in measures:
         found = [spearman(own, measure) for own in cells.values()]
@@ -238,6 +234,36 @@ def follows(evidence: Evidence, measures: Sequence[str], layers: int, trained: i
     text = f"in {share(cases, 'correlations')}; Spearman's ρ on {where}: {'; '.join(texts)}"
     n = min(len(by_method(own)) for own in cells.values())
     return Finding(tendency(cases), text, f"{n} methods")
+
+
+def collapsed(evidence: Evidence, rank: float) -> Finding:
+    """Claim: trained networks that fail have a small effective rank more often than others.
+
+    A network fails if it has less than half of the best accuracy; Fisher's exact test.
+    """
+    [own] = _measured(evidence, layers=32, trained=1).values()
+    of_method = by_method(own).values()
+    accuracy = [fmean(row.test_accuracy for row in rows) for rows in of_method]
+    low = [fmean(row.value("effective_rank") for row in rows) < rank for rows in of_method]
+    fails = [value < max(accuracy) / 2 for value in accuracy]
+    table = [[sum(f == a and c == b for f, c in zip(fails, low)) for b in (1, 0)] for a in (1, 0)]
+    p = fisher_exact(table, alternative="greater")[1]
+    (of_failing, _), (of_others, _) = table
+    text = f"below {rank:g} in {of_failing} of {sum(table[0])} that fail and {of_others} of "
+    text += f"{sum(table[1])} others, p = {p:.2g}"
+    verdict = tendency([True if p < SIGNIFICANCE else None])
+    return Finding(verdict, text, f"{len(accuracy)} methods")
+
+
+def _measured(
+    evidence: Evidence, layers: int, trained: int
+) -> dict[tuple[str, int, int], list[Row]]:
+    path = evidence.path("measures.csv", "oversmoothing figure measures --publish")
+    every = panels_of(load(path)).items()
+    cells = {key: own for key, own in every if key[1:] == (layers, trained)}
+    if not cells:
+        raise NotRecordedError(f"{path.name} has no such networks")
+    return cells
 
 
 def learned_centering(evidence: Evidence) -> Finding:
