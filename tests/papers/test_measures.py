@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import parts
@@ -14,6 +15,8 @@ from oversmoothing.lab.papers.measures import (
     Row,
     after,
     at_start,
+    in_gcn,
+    load,
     of_layers,
     spearman,
 )
@@ -65,3 +68,12 @@ def test_a_method_counts_once() -> None:
 
     rows = [row("a", 1, 50), *(row("b", 2, 60 + i) for i in range(9)), row("c", 3, 90)]
     assert spearman(rows, "cosine")[0] == pytest.approx(1) and spearman(rows, "cosine")[2] == 3
+
+
+def test_other_networks_are_left_out_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    rows = [Row("Cora", 32, m, "", 0, 0, 50.0, (1.0,) * len(MEASURES)) for m in ("GCNII", "none")]
+    assert [row.method for row in in_gcn(rows)] == ["none"]
+    path = tmp_path / "measures.csv"
+    path.write_text("graph,layers\nCora,many\n")
+    with pytest.raises(InputError, match="measures.csv"):
+        load(path)

@@ -42,7 +42,7 @@ LEGEND = {  # ↑: more alike if higher, ↓: if lower
     "cosine": "↑ mean cosine of two tokens; 1: all point the same way",
     "effective_rank": "↓ number of directions that the tokens take; 1: all lie on a line",
     "stable_rank": "↓ energy of the tokens over that of their first direction",
-    "centered_stable_rank": "↓ the same of the tokens without their mean",
+    "centered_stable_rank": "↓ stable rank of the tokens without their mean",
     "rank": "↓ number of singular values above 0.001 of the whole",
     "rank_one_distance": "↓ distance to a matrix of rank one; 0: all lie on a line",
     "mean_share": "↑ share of the mean token in the tokens' second moment; 1: all are equal",

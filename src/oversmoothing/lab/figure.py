@@ -22,7 +22,7 @@ FIGURES = {  # name -> module of lab/papers, and what it shows
     "deep_gcns": ("deep_gcns", "deep GCNs by initial weights and norms, for claims since 2024"),
     "training": ("wsss_training", "mIoU during a training of task=wsss"),
     "cures": ("cures", "which method at which depth"),
-    "measures": ("measures", "which measure tells which deep network works"),
+    "measures": ("measures", "measures of deep networks before and after training"),
     "claims": ("claims", "what the papers claim, with verdicts"),
     "hero": ("hero", "the figure of the first page: what collapses, and what helps"),
     "speed": ("speed", "what each method adds to the time of a training step"),

@@ -1,4 +1,4 @@
-"""Which measure of smoothness tells which deep network works, in the study of methods.
+"""Measures of smoothness before and after training, against the accuracy, in the study of methods.
 
     oversmoothing figure measures
     oversmoothing figure measures --graphs Cora --layers 32
@@ -30,6 +30,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.drawing.files import save, write_csv
@@ -95,7 +96,7 @@ class Row(NamedTuple):
         return self.values[[*MEASURES].index(name)]
 
 
-CORRELATIONS = ("graph", "layers", "trained", "measure", "methods", "rho", "p", "within")
+CORRELATIONS = ("graph", "layers", "trained", "networks", "measure", "methods", "rho", "p")
 HEADER = (*Row._fields[:-1], *MEASURES)
 Rows = dict[tuple[Any, ...], Row]
 
@@ -103,35 +104,44 @@ Rows = dict[tuple[Any, ...], Row]
 def main(argv: list[str]) -> int:
     """Measures the missing networks, then writes CSV and figure."""
     parser = figure_parser(__doc__)
-    parser.add_argument("--graphs", nargs="*", default=[], help="only these graphs")
-    parser.add_argument("--layers", nargs="*", type=whole(), default=[32], help="default: 32")
+    parser.add_argument("--graphs", nargs="*", default=[], help="measure only these graphs")
+    parser.add_argument("--layers", nargs="+", type=whole(), default=[32], help="default: 32")
     parser.add_argument("--trained", action="store_true", help="train the chosen candidates")
     options = parser.parse_args(argv)
     path = options.target / "measures.csv"
     files = (RESULTS / "measures.csv", OUTPUTS / "measures.csv", path)
     rows = {row[:6]: row for file in files for row in load(file)}
+    if not select(study(), graph=options.graphs, layers=options.layers):
+        raise InputError("measures: the study has no networks of these graphs and layers")
     for found in (trained if options.trained else untrained)(options, rows):
         rows |= {row[:6]: row for row in found}
         _write(path, rows)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
     print(_write(path, rows))
-    every, stem = [*rows.values()], options.target / "figures/measures"
+    every, stem = load(path), options.target / "figures/measures"  # as rounded as the file
     print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
     print(*save(draw(every), stem, options.pdf), sep="\n")
     return 0
 
 
 def load(path: Path) -> list[Row]:
-    """Reads the networks of a file; empty if there is none."""
-    lines = read_csv(path) if path.exists() else []
-    return [
-        Row(
-            *(line["graph"], int(line["layers"]), line["method"], line["run"], int(line["seed"])),
-            *(int(line["trained"]), float(line["test_accuracy"])),
-            tuple(float(line[name] or "nan") for name in MEASURES),
-        )
-        for line in lines
-    ]
+    """Reads the networks of a file; empty if there is none.
+
+    Raises:
+        InputError: the file has another form.
+    """
+    try:
+        return [_row(line) for line in (read_csv(path) if path.exists() else ())]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
+
+
+def _row(line: Mapping[str, str]) -> Row:
+    return Row(
+        *(line["graph"], int(line["layers"]), line["method"], line["run"], int(line["seed"])),
+        *(int(line["trained"]), float(line["test_accuracy"])),
+        tuple(float(line[name] or "nan") for name in MEASURES),
+    )
 
 
 def _write(path: Path, rows: Rows) -> Path:
@@ -264,20 +274,19 @@ def spearman(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
 
 
 def correlations(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-    """Yields Spearman's ρ over methods, its p, and before training the mean of ρ in a method."""
-    for key, own in panels_of(rows).items():
-        for name in MEASURES:
-            rho, p, methods = spearman(own, name)
-            inner = [_rho(of, name) for of in by_method(own).values()]
-            known = [value for value in inner if value == value]
-            within = "" if key[-1] or not known else f"{fmean(known):.3f}"  # three seeds: too few
-            yield (*key, name, methods, f"{rho:.3f}", f"{p:.2g}", within)
+    """Yields Spearman's ρ over methods and its p, by measure, for all networks and for one GCN."""
+    for networks, chosen in (("all", rows), ("gcn", in_gcn(rows))):
+        for key, own in panels_of(chosen).items():
+            for name in MEASURES:
+                rho, p, methods = spearman(own, name)
+                yield *key, networks, name, methods, f"{rho:.3f}", f"{p:.2g}"
 
 
-def _rho(rows: Sequence[Row], name: str) -> float:
-    """Spearman's ρ over networks; NaN if one side does not vary."""
-    x, y = [row.value(name) for row in rows], [row.test_accuracy for row in rows]
-    return float(spearmanr(x, y)[0]) if len({*x}) > 1 < len({*y}) else float("nan")
+def in_gcn(rows: Iterable[Row]) -> list[Row]:
+    """Selects the methods that act in the GCN of the study; the others are other networks."""
+    cells = study().items()
+    other = {p.method for p, c in cells if any(w.startswith("backbone=") for w in c.overrides)}
+    return [row for row in rows if row.method not in other]
 
 
 def panels_of(rows: Sequence[Row]) -> Mapping[tuple[str, int, int], list[Row]]:
@@ -290,25 +299,26 @@ def panels_of(rows: Sequence[Row]) -> Mapping[tuple[str, int, int], list[Row]]:
 
 @matplotlib.rc_context(LINES)
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws the correlations by depth, before and after training, and the networks of one cell."""
-    kinds = sorted({(row.trained, -row.layers) for row in rows})
-    figure = Figure(figsize=(3.6 + 1.3 * len(kinds), 3.2), layout="constrained", facecolor="white")
-    *axes, last = figure.subplots(1, 1 + len(kinds), width_ratios=[*[1] * len(kinds), 1.2])
+    """Draws the correlations before and after training, and the networks of one cell."""
+    graph, deepest, name = SHOWN
+    deep = [row for row in rows if row.layers == deepest]
+    first, after = ([row for row in deep if row.trained == moment] for moment in (0, 1))
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained", facecolor="white")
+    *axes, last = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.2))
     markers = dict(zip(dict.fromkeys(place.graph for place in study()), "osv^PD"))
-    for axis, (moment, layers) in zip(axes, kinds):
-        own = [row for row in rows if (row.trained, -row.layers) == (moment, layers)]
+    titles = ("before training,\nall networks", "before training,\nmethods in a GCN",
+              "after training,\nall networks")  # fmt: skip
+    for axis, title, own in zip(axes, titles, (first, in_gcn(first), after)):
         _draw_correlations(axis, own, markers)
-        axis.set_title(f"{('before', 'after')[moment]} training,\n{-layers} layers", fontsize=8.5)
+        axis.set_title(title, fontsize=8.5)
     axes[0].set_yticks(range(len(MEASURES)), [*MEASURES.values()], fontsize=8)
-    known = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False,
-                  fontsize=8, handletextpad=0.1)  # fmt: skip
-    graph, layers, name = SHOWN
-    own = panels_of(rows).get((graph, layers, 0), [])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
+                  frameon=False, fontsize=8, handletextpad=0.1)  # fmt: skip
+    own = panels_of(rows).get((graph, deepest, 0), [])
     last.plot([row.value(name) for row in own], [row.test_accuracy for row in own], "k.",
               markersize=4, alpha=0.5)  # fmt: skip
     last.set(xlabel=MEASURES[name].replace(": ", ",\n"), ylabel="test accuracy, %")
-    last.set_title(f"{graph}, {layers} layers,\nbefore training", fontsize=8.5)
+    last.set_title(f"every network\non {graph}, before", fontsize=8.5)
     return figure
 
 
@@ -316,7 +326,7 @@ def _draw_correlations(axis: Axes, rows: Sequence[Row], markers: Mapping[str, st
     """Draws one marker for each measure and graph."""
     for (graph, *_), own in panels_of(rows).items():
         values = [spearman(own, name)[0] for name in MEASURES]
-        axis.plot(values, range(len(values)), markers[graph], markersize=4, label=graph)
+        axis.plot(values, range(len(values)), markers[graph], markersize=4, alpha=0.7, label=graph)
     axis.axvline(0, color="#666666", linewidth=0.8)
     axis.set_yticks(range(len(MEASURES)), [])
     axis.set(xlabel="Spearman's ρ", xlim=(-1, 1), ylim=(-0.5, len(MEASURES) - 0.5))

@@ -36,7 +36,15 @@ from oversmoothing.lab.papers.claims.rules import (
 )
 from oversmoothing.lab.papers.claims.theory import attention, normal
 from oversmoothing.lab.papers.deep_gcns import GRAPH
-from oversmoothing.lab.papers.measures import MEASURES, Row, by_method, load, panels_of, spearman
+from oversmoothing.lab.papers.measures import (
+    MEASURES,
+    Row,
+    by_method,
+    in_gcn,
+    load,
+    panels_of,
+    spearman,
+)
 from oversmoothing.lab.report.verdict import SIGNIFICANCE, paired
 from oversmoothing.metrics.smoothness import mean_share, stable_rank
 
@@ -215,13 +223,19 @@ def gradients_or_smoothness(evidence: Evidence) -> Finding:
 ALIKE = ("cosine", "mean_share", "output_cosine", "output_mean_share")  # higher: more alike
 
 
-def follows(evidence: Evidence, measures: Sequence[str], layers: int, trained: int) -> Finding:
+def follows(
+    evidence: Evidence, measures: Sequence[str], layers: int, trained: int, gcn: bool = False
+) -> Finding:
     """Claim: networks whose nodes are less alike, by these measures, are more accurate.
 
     Spearman's correlation over the methods of the study, at p < 0.05 divided by the number of
     correlations.
+
+    Args:
+        gcn: only the methods that act in the same GCN.
     """
     cells = _measured(evidence, layers, trained)
+    cells = {key: in_gcn(own) if gcn else own for key, own in cells.items()}
     cases, texts = [], []
     for measure in measures:
         found = [spearman(own, measure) for own in cells.values()]
