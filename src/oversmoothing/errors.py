@@ -57,7 +57,7 @@ def meant(name: str, candidates: Iterable[str]) -> str:
     """
     candidates = list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
-    other = close and re.split(r"\d+", close) == re.split(r"\d+", name)
+    other = close not in (None, name) and re.split(r"\d+", close) == re.split(r"\d+", name)
     if close and not (other and len(candidates) <= SHOWN):
         return f"did you mean {close!r}?"
     more = f", … ({len(candidates)} in all)" * (len(candidates) > SHOWN)

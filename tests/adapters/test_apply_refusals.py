@@ -100,6 +100,7 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "instance": (vit, osm.LayerNorm(32), {}, "aggregator"),
     "number": (vit, 3, {}, "aggregator"),
     "option": (vit, "contranorm", {"scal": 1}, "scal"),
+    "option of a partial": (vit, ["centered", partial(osm.ContraNorm, scal=1)], {}, "scal"),
     "not finite": (vit, "centered", {"gamma": float("nan")}, "aggregator.gamma"),
     "text": (vit, "centered", {"gamma": "-1"}, "aggregator.gamma"),
     "no place": (vit, "pairnorm", {"where": "norm3"}, "where"),

@@ -45,6 +45,8 @@ def factories(
         except InputError as error:
             alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
             raise InputError(f"{error}{alone * bool(options)}") from error
+    if isinstance(given, partial) and not given.args and not given.keywords.keys() & {*SIZES}:
+        return factories(given.func, {**given.keywords, **options})
     factory = _named(given) if isinstance(given, str) else given
     if factory is NoAggregator:
         raise InputError(
