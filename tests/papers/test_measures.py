@@ -10,7 +10,11 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.arguments import build
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import parts
+from oversmoothing.lab.papers.claims.evidence import Evidence
+from oversmoothing.lab.papers.claims.recent import collapsed
+from oversmoothing.lab.papers.claims.rules import Verdict
 from oversmoothing.lab.papers.measures import (
+    HEADER,
     MEASURES,
     Row,
     after,
@@ -77,3 +81,20 @@ def test_other_networks_are_left_out_and_a_damaged_file_is_named(tmp_path: Path)
     path.write_text("graph,layers\nCora,many\n")
     with pytest.raises(InputError, match="measures.csv"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("failing", "verdict"), [(1.0, Verdict.HOLDS), (9.0, Verdict.CONTRADICTED)]
+)
+def test_collapse_is_counted_for_each_graph(
+    failing: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    def line(graph: str, number: int) -> str:
+        accuracy, rank = (20, failing) if number < 8 else (80, 10 - failing)
+        values = ",".join(str(rank) for _ in MEASURES)
+        return f"{graph},32,method {number},run,0,1,{accuracy},{values}\n"
+
+    lines = (line(graph, number) for graph in ("Cora", "CiteSeer") for number in range(20))
+    (tmp_path / "measures.csv").write_text(",".join(HEADER) + "\n" + "".join(lines))
+    found = collapsed(Evidence(tmp_path), rank=3)
+    assert found.verdict == verdict and found.n == "20 methods"
