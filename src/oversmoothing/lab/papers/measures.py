@@ -7,8 +7,8 @@
 ``make cures`` trained every candidate with one seed. Without ``--trained``, the network of each
 candidate is measured before training, with the weights of that seed: as the first training step
 sees it, but without dropout, which would add noise of full rank. With ``--trained``, the chosen
-candidates are trained again with three seeds and measured at the epoch that is tested: about an hour
-of a CPU core for each graph with 32 layers.
+candidates are trained again with three seeds and measured at the epoch that is tested, which takes
+about an hour of a CPU core for each graph with 32 layers.
 
 ``measures.csv`` has the measures of the last hidden layer and of the output, before training also
 the norm of the gradient of all weights. The figure has Spearman's correlation of each with the test
