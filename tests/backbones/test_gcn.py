@@ -235,8 +235,7 @@ def test_sparse_products_equal_dense_ones_for_each_seed(
 ) -> None:
     """Values and gradients; empty rows, entries in any order, the same or other values a seed."""
     if csr:
-        whole = partial(torch.sparse_csr_tensor, check_invariants=True)
-        monkeypatch.setattr(sparse, "_matrix", lambda p, v, size: whole(*p, v.flatten(), size=size))
+        monkeypatch.setattr(sparse, "_times", sparse._by_csr)
     edges, values = torch.tensor([[3, 0, 3, 1], [0, 4, 2, 2]]), torch.rand(2, 4)
     matrix, other = SparseMatrix(edges, (5, 6), 2), torch.rand(2, 6, 3, requires_grad=True)
     for own in (values, values[0]):

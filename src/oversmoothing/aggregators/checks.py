@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any
 
@@ -109,3 +111,16 @@ def over_batch(
     if seen is None:
         return normed.view(shape)
     return normed.new_zeros(shape).index_put((seen,), normed)
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed; it comes with torch for CUDA."""
+    return find_spec("triton") is not None
+
+
+def takes_kernels(x: Tensor) -> bool:
+    """Whether kernels of Triton compute with a tensor: on a GPU, in float32, and not compiled."""
+    if not x.is_cuda or x.dtype != torch.float32 or torch.compiler.is_compiling():
+        return False
+    return has_triton() and not torch.is_autocast_enabled("cuda")

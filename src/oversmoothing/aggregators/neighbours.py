@@ -50,6 +50,14 @@ class Neighbours:
         """The entries by tile for tiles in bfloat16, which may be larger."""
         return self._in_tiles(_tile(self.num_nodes, self.rows.device, CPU_TILE_BF16))
 
+    @cached_property
+    def bits(self) -> Tensor:
+        """The matrix with one bit for each pair, (N, ⌈N/32⌉) int32; the lowest bit comes first."""
+        words = -(-self.num_nodes // 32)
+        flat = self.rows.new_zeros(self.num_nodes * words)
+        flat.index_add_(0, self.rows * words + self.columns // 32, 1 << self.columns % 32)
+        return flat.view(-1, words).int()
+
     def _in_tiles(self, size: int) -> Tiles:
         """Sorts the entries by the square tiles on and above the diagonal, numbered by rows.
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import register_flop_formula
 
+from oversmoothing.aggregators.checks import takes_kernels
 from oversmoothing.aggregators.neighbours import Neighbours
 
 SHARP = 0.025  # below this temperature exp(1/τ)² nears the largest float32: rows are shifted
@@ -28,6 +29,8 @@ SHARP_IN_BF16 = 0.1  # below this one, 8 bits of x̂·x̂/τ make E wrong by mor
 EPS = 1e-12  # norm below which a token has no direction, as in F.normalize
 CELLS = 2**18  # entries of a strip
 MIN_ROWS = 16
+NARROW = 64  # channels up to which a program of a GPU holds a tile
+FEW = 2**16  # nodes whose pairs take at most 512 MiB as bits
 
 
 def unit(x: Tensor) -> Tensor:
@@ -72,13 +75,25 @@ def _by_tiles(q: Tensor, x: Tensor, neighbours: Neighbours, dual: bool, bf16: bo
     """Computes E tile by tile, each tile once for its rows and its columns."""
     *_, N, C = shape = x.shape
     q, x = q.reshape(-1, N, C), x.reshape(-1, N, C)
-    skipped, bounds, size = neighbours.tiles_bf16 if bf16 else neighbours.tiles
-    sums, totals = kernel_sums(q, x, skipped, bounds, size, bf16)
+    sums, totals = _summed(q, x, neighbours, bf16)
     shares = _inverse(totals)[..., None]
     out = shares * sums
     if dual:
-        out = out + kernel_sums(q, shares * x, skipped, bounds.flip(0), size, bf16)[0]
+        out = out + _summed(q, shares * x, neighbours, bf16, reverse=True)[0]
     return out.view(shape)
+
+
+def _summed(
+    q: Tensor, u: Tensor, neighbours: Neighbours, bf16: bool, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Returns E u and the sums of E, (B, N, C) and (B, N); of the reversed pairs if ``reverse``."""
+    *_, N, C = u.shape
+    if takes_kernels(u) and max(q.shape[-1], C) <= NARROW and N <= FEW and neighbours.symmetric:
+        from oversmoothing.aggregators.sparse_softmax_kernels import Sums
+
+        return Sums.apply(q, u, neighbours.bits)
+    skipped, bounds, size = neighbours.tiles_bf16 if bf16 else neighbours.tiles
+    return kernel_sums(q, u, skipped, bounds.flip(0) if reverse else bounds, size, bf16)
 
 
 def _in_bf16(x: Tensor, temperature: float) -> bool:

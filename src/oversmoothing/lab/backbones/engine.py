@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
 from oversmoothing.aggregators.base import Aggregator, make
+from oversmoothing.aggregators.checks import takes_kernels
 from oversmoothing.lab.backbones.options import (
     Configured,
     GraphOptions,
@@ -217,10 +218,11 @@ class Engine(Configured):
     def times(self, h: Tensor, weight: Tensor) -> Tensor:
         """Computes dropout(relu(h)) @ weight. Shapes: h (S, N, C_in), weight (S, C_in, C_out)."""
         rate = self.rate
-        if rate is None:
-            return times(h.relu(), weight)
-        h = relu_dropout(h, self.seeds.mask(h.shape[1:], rate))
-        return times(h, weight, 1 / (1 - rate))
+        mask = None if rate is None else self.seeds.mask(h.shape[1:], rate)
+        scale = None if rate is None else 1 / (1 - rate)
+        if takes_kernels(h) and max(weight.shape[1:]) <= NARROW_ON_GPU:
+            return _in_one_kernel(h, mask, weight, scale)
+        return times(h.relu() if mask is None else relu_dropout(h, mask), weight, scale)
 
     def at(self, site: str, layer: int, x: Tensor, *others: Tensor) -> Tensor:
         """Applies the aggregators of a site of a layer."""
@@ -306,6 +308,19 @@ def _scaled(a: Tensor, b: Tensor, scale: float | None) -> Tensor:
         return a @ b
     ignored = a[:1, :1, :1]
     return torch.baddbmm(ignored, a, b, beta=0, alpha=scale)
+
+
+NARROW_ON_GPU = 64  # channels up to which a program of a GPU holds the weights
+
+
+def _in_one_kernel(
+    h: Tensor, mask: Tensor | None, weight: Tensor, scale: float | Tensor | None
+) -> Tensor:
+    from oversmoothing.lab.backbones.kernels import ReluDropoutTimes
+
+    if torch.is_tensor(scale):
+        weight, scale = weight * scale, None
+    return ReluDropoutTimes.apply(h, mask, weight, 1.0 if scale is None else scale)
 
 
 def relu_dropout(x: Tensor, mask: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from oversmoothing.aggregators.base import Aggregator, Context, checked
+from oversmoothing.aggregators.checks import takes_kernels
 from oversmoothing.aggregators.layernorm import LayerNorm
 
 DROPOUT = 1  # number of the stream for dropout; initial weights are drawn with the seed itself
@@ -133,6 +134,7 @@ class PerSeed(nn.Module):
 
     def renew(self) -> None:
         """Stacks the parameters of LayerNorms for all calls of a step."""
+        self.affine = None  # frees the last step's gradient nodes, which belong to its stream
         if type(self.copies[0]) is LayerNorm:
             self.affine = None if torch.compiler.is_compiling() else affine_of(self.copies)
 
@@ -176,6 +178,7 @@ def draws(aggregator: Aggregator) -> bool:
 
 
 Affine = tuple[Tensor | None, Tensor | None]
+WIDEST = 1024  # channels of a LayerNorm that a program of a GPU holds
 
 
 def affine_of(norms: Sequence[LayerNorm]) -> Affine:
@@ -198,6 +201,10 @@ def of_seeds(norms: Sequence[LayerNorm], x: Tensor, affine: Affine | None = None
     Shapes: x (S, N, C) -> (S, N, C).
     """
     eps, (scale, shift) = norms[0].norm.eps, affine or affine_of(norms)
+    if takes_kernels(x) and x.shape[-1] <= WIDEST:
+        from oversmoothing.lab.backbones.kernels import LayerNorms
+
+        return LayerNorms.apply(x, eps, scale, shift)
     if not torch.is_autocast_enabled(x.device.type):
         return _OfSeeds.apply(x, eps, scale, shift)
     normed = F.layer_norm(x, x.shape[-1:], eps=eps)

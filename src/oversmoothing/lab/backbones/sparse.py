@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
+from oversmoothing.aggregators.checks import has_triton, takes_kernels
 from oversmoothing.checks import check_choice, check_edges
 from oversmoothing.lab.backbones.per_seed import Seeds
 
@@ -49,9 +50,10 @@ class SparseMatrix:
         (S, R, C).
         """
         values = values.expand(self.seeds, -1)
-        forward = _matrix(self._pattern, values.index_select(1, self._order), self.shape)
-        mirrored = values.index_select(1, self._order_t)
-        backward = _matrix(self._pattern_t, mirrored, self.shape[::-1])
+        given = values.index_select(1, self._order).flatten()
+        forward = _Matrix(self._pattern, given, self.shape)
+        mirrored = values.index_select(1, self._order_t).flatten()
+        backward = _Matrix(self._pattern_t, mirrored, self.shape[::-1])
         return Product(forward, backward)
 
 
@@ -92,53 +94,73 @@ def _times(matrix: "_Matrix", dense: Tensor, plus: Tensor | None = None) -> Tens
     if matrix.dtype != dense.dtype:
         wide = torch.promote_types(matrix.dtype, dense.dtype)
         return _times(matrix.to(wide), dense.to(wide), plus).to(dense.dtype)
-    S, _, C = dense.shape
-    if isinstance(matrix, _Rows):
-        out = (matrix @ dense.flatten(0, 1)).view(S, -1, C)
+    if dense.device.type == "cpu":
+        out = matrix.sums(dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
         return out if plus is None else out + plus
+    if takes_kernels(dense):
+        from oversmoothing.lab.backbones.kernels import sparse_product
+
+        pattern = matrix.pattern
+        return sparse_product(*pattern[:2], matrix.values, *pattern[2:], dense, plus)
+    return _by_csr(matrix, dense, plus)
+
+
+def _by_csr(matrix: "_Matrix", dense: Tensor, plus: Tensor | None = None) -> Tensor:
+    S, _, C = dense.shape
     out = dense.new_empty(S, matrix.shape[0] // S, C)
     rows = (out.zero_() if plus is None else out.copy_(plus)).flatten(0, 1)
-    torch.addmm(rows, matrix, dense.flatten(0, 1), out=rows)  # matrix @ dense has two more kernels
+    torch.addmm(rows, matrix.csr, dense.flatten(0, 1), out=rows)  # csr @ dense: two more kernels
     return out
 
 
-class _Rows(NamedTuple):
-    """A sparse matrix on a CPU, where sums of embeddings are faster than torch's CSR product."""
+class _Pattern(NamedTuple):
+    """Where a sparse matrix has entries.
+
+    Args:
+        pointers, columns: of CSR, in 32 bits for faster products.
+        order, many: for the kernels of a GPU, see ``by_length``.
+    """
 
     pointers: Tensor
     columns: Tensor
+    order: Tensor | None = None
+    many: int = 0
+
+
+class _Matrix(NamedTuple):
+    """A sparse matrix in CSR."""
+
+    pattern: _Pattern
     values: Tensor
+    shape: tuple[int, int]
 
     @property
     def dtype(self) -> torch.dtype:
         return self.values.dtype
 
-    def to(self, dtype: torch.dtype) -> "_Rows":
+    def to(self, dtype: torch.dtype) -> "_Matrix":
         return self._replace(values=self.values.to(dtype))
 
-    def __matmul__(self, dense: Tensor) -> Tensor:
+    @property
+    def csr(self) -> Tensor:
+        pattern = self.pattern[:2]
+        return torch.sparse_csr_tensor(*pattern, self.values, self.shape, check_invariants=False)
+
+    def sums(self, dense: Tensor) -> Tensor:
+        """Multiplies by a matrix on a CPU, where this is faster than torch's CSR product."""
         dense = dense.detach().contiguous()  # autograd must not record this product
         return F.embedding_bag(
-            self.columns,
+            self.pattern.columns,
             dense,
-            self.pointers,
+            self.pattern.pointers,
             mode="sum",
             per_sample_weights=self.values,
             include_last_offset=True,
         )
 
 
-_Matrix = _Rows | Tensor
-
-
-def _matrix(pattern: tuple[Tensor, Tensor], values: Tensor, shape: tuple[int, int]) -> _Matrix:
-    if values.device.type == "cpu":
-        return _Rows(*pattern, values.flatten())
-    return torch.sparse_csr_tensor(*pattern, values.flatten(), size=shape, check_invariants=False)
-
-
-def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> tuple[Tensor, Tensor]:
-    """Returns the row pointers and columns of S blocks in CSR, in 32 bits for faster products.
+def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> _Pattern:
+    """Returns the pattern of S blocks.
 
     Args:
         edges: of one block, sorted by row.
@@ -147,7 +169,12 @@ def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> tuple[Tensor,
     ends = torch.bincount(rows, minlength=shape[0]).cumsum(0)
     block = torch.arange(seeds, device=rows.device)[:, None]
     pointers = torch.cat([ends.new_zeros(1), (ends + block * len(rows)).flatten()])
-    return pointers.int(), (columns + block * shape[1]).flatten().int()
+    pointers, columns = pointers.int(), (columns + block * shape[1]).flatten().int()
+    if not (rows.is_cuda and has_triton()):
+        return _Pattern(pointers, columns)
+    from oversmoothing.lab.backbones.kernels import by_length
+
+    return _Pattern(pointers, columns, *by_length(pointers))
 
 
 Kind = Literal["row", "symmetric"]

@@ -382,6 +382,7 @@ class Update:
         self.sizes = [len(own) for own in train]
         self.rows = torch.cat([own + i * graph.num_nodes for i, own in enumerate(train)])
         self.replayed = Replayed(self._update, model.seeds.generators) if replays else None
+        self.steady = False  # whether all further steps are replayed
 
     def __call__(self, epoch: int) -> Tensor:
         """Makes a step; returns the loss (S,) of every network before it.
@@ -389,11 +390,13 @@ class Update:
         Args:
             epoch: the number of the step, from 0.
         """
-        torch.manual_seed(mixed_seed("step", epoch))  # for aggregators with dropout
-        advance(self.model, epoch)
-        self.model.train()
-        replays = self.replayed is not None and steady(self.model)
-        return self.replayed() if replays else self._update()
+        if not self.steady:
+            torch.manual_seed(mixed_seed("step", epoch))  # for aggregators with dropout
+            advance(self.model, epoch)
+            self.steady = self.replayed is not None and steady(self.model)
+        if not self.model.training:  # to visit all modules takes longer than a replay
+            self.model.train()
+        return self.replayed() if self.steady else self._update()
 
     def _update(self) -> Tensor:
         logits = self.model().flatten(0, 1).index_select(0, self.rows)  # of all networks at once

@@ -8,7 +8,9 @@ It has to read and write the same tensors in every call, make no decision on the
 nothing between host and device. Random numbers of the device are drawn anew in every replay.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -117,7 +119,10 @@ def captured(
     for generator in generators:
         graph.register_generator_state(generator)
     try:
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with (
+            uncollected(),
+            torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
+        ):
             output = function()
     except torch.OutOfMemoryError:
         raise
@@ -127,6 +132,19 @@ def captured(
             f"trainer.cuda_graph: a training step cannot be captured ({said}); set it to false"
         ) from error
     return graph, output
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Collects garbage before the context and not in it: to free an old graph ends a capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def set_capturable(optimizer: torch.optim.Optimizer, capturable: bool) -> None:

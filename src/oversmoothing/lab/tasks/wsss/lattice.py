@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oversmoothing.aggregators.checks import takes_kernels
 from oversmoothing.errors import InputError
 
 
@@ -51,8 +52,14 @@ class Lattice:
         self.vertex = torch.empty_like(order).scatter_(0, order, vertex).view_as(self.weight)
         self.splat_point = order.div(D + 1, rounding_mode="floor")
         self.splat_weight = self.weight.flatten()[order]
+        self.nodes, self.on_gpu = len(lattice), takes_kernels(features)  # and values
+        if self.on_gpu:
+            from oversmoothing.lab.tasks.wsss.lattice_kernels import neighbours
+
+            self.count = vertex.flatten()[-1:] + 1 if fixed else vertex.new_full((1,), self.nodes)
+            self.near = neighbours(lattice, torch.stack(_steps(radix)), self.count)
+            return
         self.neighbours = [_neighbours(lattice, step) for step in _steps(radix)]
-        self.nodes = len(lattice)
         self.blur = features.new_full((self.nodes + 1, 3), 1 / 2)
         self.blur[:, 0] = 1
 
@@ -62,6 +69,12 @@ class Lattice:
         Shapes: values (B, N, C) -> (B, N, C).
         """
         flat = values.flatten(0, 1)
+        if self.on_gpu:
+            from oversmoothing.lab.tasks.wsss.lattice_kernels import filtered
+
+            splat = self.splat_point, self.splat_weight, self.splat_start
+            every = splat, self.near, self.count, self.vertex, self.weight
+            return filtered(flat, *every).view_as(values)
         nodes = flat.new_zeros(self.nodes + 1, flat.shape[1])  # the last one stands for no node
         nodes[:-1] = _gather(flat, self.splat_point, self.splat_weight, self.splat_start)
         for axis in self.neighbours:
@@ -174,7 +187,7 @@ def _neighbours(lattice: Tensor, step: Tensor) -> Tensor:
     after = F.pad(after.where(exists, n), (0, 1), value=n)
     every = torch.arange(n + 1, device=after.device)
     before = torch.full_like(after, n).scatter_(0, after, every)
-    before[-1] = n
+    before[-1:] = n  # a number at an index would be copied from the host
     return torch.stack([every, after, before], dim=1)
 
 

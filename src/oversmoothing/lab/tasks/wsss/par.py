@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from oversmoothing.aggregators.checks import has_triton
 
 EPS = 1e-8
 W1, W2 = 0.3, 0.01  # width of both Gaussians, weight of the distance term
@@ -61,7 +62,7 @@ class PAR(nn.Module):
     def forward(self, images: Tensor, masks: Tensor) -> Tensor:
         H, W = images.shape[-2:]
         affinity, masks = self.affinity(images), masks.to(images.dtype)
-        if images.is_cuda and find_spec("triton"):
+        if _in_kernels(images):
             from oversmoothing.lab.tasks.wsss.par_kernel import averaged
 
             for _ in range(self.iterations):
@@ -84,6 +85,11 @@ class PAR(nn.Module):
         Shapes: images (B, 3, H, W) -> (B, neighbours, H, W).
         """
         B, _, H, W = images.shape
+        if _in_kernels(images):
+            from oversmoothing.lab.tasks.wsss.par_kernel import affinities
+
+            position, width = self.position.flatten().float(), W1 * math.sqrt(3)
+            return affinities(images, self.shift, position, width, EPS, self.colour_share)
         padded = F.pad(images, [self.reach] * 4, mode="replicate")
         affinity = images.new_empty(B, len(self.shifts), H, W)
         for top, bottom in _row_chunks(images, 3 * B * W * len(self.shifts) // 8):
@@ -108,6 +114,10 @@ class PAR(nn.Module):
         for y, x in self.shifts:
             y, x = y + self.reach, x + self.reach
             yield padded[..., top + y : bottom + y, x : x + W]
+
+
+def _in_kernels(images: Tensor) -> bool:
+    return images.is_cuda and images.dtype == torch.float32 and has_triton()
 
 
 def _log_affinity(colours: Tensor, centre: Tensor) -> Tensor:
