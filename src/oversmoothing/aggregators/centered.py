@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, Masked
-from oversmoothing.aggregators.checks import check_finite, like, number
+from oversmoothing.aggregators.checks import check_finite, like, number, runs_triton
 from oversmoothing.aggregators.values import mean_of_seen
 from oversmoothing.errors import InputError
 
@@ -93,6 +93,11 @@ class Centered(Masked, Inside):
             self.progress = float(state)
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
+        if self._plain(context) and runs_triton(mixed, v):
+            from oversmoothing.aggregators.centered_kernel import AddMean, fits
+
+            if fits(mixed, v):
+                return AddMean.apply(mixed, v, self.progress * self.gamma)
         if self.node_mean is not None:
             mean = self.node_mean(v)
         else:
@@ -101,6 +106,13 @@ class Centered(Masked, Inside):
         if self.row_sum and context.row_sum is not None:
             mean = context.row_sum * mean
         return mixed + self.progress * like(self.gamma, mean) * mean
+
+    def _plain(self, context: Context) -> bool:
+        """Whether v̄ is the mean over all tokens, with one γ for all."""
+        masked = context.causal or context.mask is not None or context.row_sum is not None
+        skips = not self.prefix_in_mean and context.prefix > 0
+        plain = isinstance(self.gamma, int | float) and self.node_mean is None
+        return plain and not (masked or skips)
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, warmup={self.warmup}"

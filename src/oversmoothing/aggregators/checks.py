@@ -6,9 +6,11 @@ from functools import cache
 from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any
+from warnings import warn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -114,13 +116,39 @@ def over_batch(
 
 
 @cache
-def has_triton() -> bool:
-    """Whether Triton is installed; it comes with torch for CUDA."""
-    return find_spec("triton") is not None
-
-
-def takes_kernels(x: Tensor) -> bool:
-    """Whether kernels of Triton compute with a tensor: on a GPU, in float32, and not compiled."""
-    if not x.is_cuda or x.dtype != torch.float32 or torch.compiler.is_compiling():
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton, which comes with torch for CUDA, makes kernels for a GPU, from Ampere on."""
+    if torch.version.cuda is None or find_spec("triton") is None:
         return False
-    return has_triton() and not torch.is_autocast_enabled("cuda")
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    from oversmoothing.aggregators.centered_kernel import AddMean
+
+    x = torch.zeros(1, 1, 1, 1, device=device)
+    try:
+        AddMean.apply(x, x, 1.0)
+    except Exception as error:  # Triton needs a C compiler and Python's headers
+        said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        warn(f"Triton cannot make kernels ({said[0]}); slower ones of torch are used", stacklevel=2)
+        return False
+    return True
+
+
+def runs_triton(*tensors: Tensor) -> bool:
+    """Whether kernels of Triton compute with these tensors.
+
+    They have to be plain tensors on a GPU, outside of ``torch.compile``, which makes its own
+    kernels, ``torch.func`` and forward-mode differentiation.
+    """
+    if not all(x.is_cuda and type(x) in (Tensor, nn.Parameter) for x in tensors):
+        return False
+    if torch.compiler.is_compiling() or not all(has_triton(x.device) for x in tensors):
+        return False
+    return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
+
+
+def takes_kernels(*tensors: Tensor) -> bool:
+    """Whether kernels of Triton for float32 compute with these tensors, see ``runs_triton``."""
+    if not all(x.dtype == torch.float32 for x in tensors):
+        return False
+    return runs_triton(*tensors) and not torch.is_autocast_enabled("cuda")

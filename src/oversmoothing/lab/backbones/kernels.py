@@ -35,7 +35,7 @@ def _rows_of(channels: int) -> int:
 
 # ---------------------------------------------------------------- Ã v + b
 LONG = 32  # entries above which a row has its own program
-HEIGHT = 8  # short rows of a program
+HEIGHT = 16  # short rows of a program
 
 
 @triton.jit

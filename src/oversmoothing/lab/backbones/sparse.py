@@ -170,7 +170,7 @@ def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> _Pattern:
     block = torch.arange(seeds, device=rows.device)[:, None]
     pointers = torch.cat([ends.new_zeros(1), (ends + block * len(rows)).flatten()])
     pointers, columns = pointers.int(), (columns + block * shape[1]).flatten().int()
-    if not (rows.is_cuda and has_triton()):
+    if not (rows.is_cuda and has_triton(rows.device)):
         return _Pattern(pointers, columns)
     from oversmoothing.lab.backbones.kernels import by_length
 

@@ -155,7 +155,7 @@ def dense_energy(
     size = [int(side * scale) for side in images.shape[-2:]]
     with torch.autocast(images.device.type, enabled=False):
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        S = _smaller(precise.softmax(dim=1), size)
+        S = F.interpolate(precise.softmax(dim=1), size, mode="bilinear", align_corners=False)
         with torch.no_grad():
             small = F.interpolate(images.to(S.dtype), size)
             features = position_and_colour(small, sigma_rgb, sigma_xy * scale)
@@ -166,13 +166,6 @@ def dense_energy(
             gated = gate[:, None] * AS.mT.view_as(S)
         energy = -(S * gated).sum() / (num_images or len(images))
         return 2 * energy - energy.detach()  # doubles the gradient but not the value
-
-
-def _smaller(S: Tensor, size: list[int]) -> Tensor:
-    """Resizes bilinearly. Shapes: (B, K, H, W) -> (B, K, *size)."""
-    if S.is_cuda and [2 * side for side in size] == [*S.shape[-2:]]:
-        return F.avg_pool2d(S, 2)  # the same; the other's backward pass takes 3 ms for 4 × 448²
-    return F.interpolate(S, size, mode="bilinear", align_corners=False)
 
 
 def _nearest(mask: Tensor, size: list[int]) -> Tensor:

@@ -56,7 +56,7 @@ def neighbours(lattice: Tensor, steps: Tensor, count: Tensor) -> Tensor:
     """
     n, A = len(lattice), len(steps)
     out = torch.empty(A, n + 1, 2, dtype=torch.int32, device=lattice.device)
-    _neighbours[PROGRAMS, A](lattice, steps, count, out, n, n.bit_length() + 1, ROWS)
+    _neighbours[PROGRAMS, A](lattice, steps, count, out, n, n.bit_length() + 1, ROWS, num_warps=2)
     return out
 
 

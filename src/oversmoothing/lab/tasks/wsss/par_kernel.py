@@ -126,5 +126,6 @@ def affinities(
     out = torch.empty(B, n, H, W, device=images.device)
     most, pixels = triton.next_power_of_2(n), 32
     grid, images = (triton.cdiv(H * W, pixels), B), images.contiguous()
-    _affinity[grid](images, shift, position, out, n, H, W, width, eps, share, most, pixels)
+    given = images, shift, position, out, n, H, W, width, eps, share
+    _affinity[grid](*given, most, pixels, num_warps=1)  # a thread has all neighbours of a pixel
     return out

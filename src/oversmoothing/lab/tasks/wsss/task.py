@@ -29,6 +29,7 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     require_patches,
 )
+from oversmoothing.lab.tasks.segmentation_network import upsampled
 from oversmoothing.lab.tasks.splits import miou_of_one_label
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
@@ -224,7 +225,7 @@ class Objective(BaseObjective):
             losses["aux"] = method.aux_weight * share * _classification(out.aux, part["label"])
         if not joined:
             return losses
-        logits = F.interpolate(out.seg.float(), part["image"].shape[-2:], mode="bilinear")
+        logits = upsampled(out.seg, part["image"].shape[-2:], aligned=False)
         if method.seg_weight:
             pseudo, counts = part["pseudo"], part["counts"]
             seg = segmentation_loss(logits, pseudo, counts, method.toco_compat)
