@@ -11,6 +11,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 if "OVERSMOOTHING_GPU_TESTS" not in os.environ:  # the numbers in the tests are those of a CPU
     os.environ.setdefault("OVERSMOOTHING_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; Triton reads it when imported
 for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # tests call make as a user does, also under make
     os.environ.pop(name, None)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from interpreted import use_interpreter
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
@@ -130,3 +131,21 @@ def test_the_state_without_a_warm_up_is_empty_and_loads_strictly() -> None:
     assert model.state_dict().keys() == {"0.weight", "0.bias"}
     model.load_state_dict(model.state_dict())
     model.load_state_dict({**model.state_dict(), "1._extra_state": None})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_for_gpus_centers(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Triton's interpreter, on values as attention has them: views of one projection."""
+    torch.manual_seed(0)
+    _, _, v = torch.randn(2, 600, 3, 2, 20, dtype=dtype).permute(2, 0, 3, 1, 4).unbind(0)
+    mixed = torch.randn(2, 600, 2, 20, dtype=dtype).transpose(1, 2)
+    both = [x.detach().requires_grad_() for x in (mixed, v)]
+    doubles = [x.detach().double().requires_grad_() for x in both]
+    exact = Centered(gamma=-0.7)(*doubles)
+    use_interpreter(monkeypatch)
+    found = Centered(gamma=-0.7)(*both)
+    grad, close = torch.randn_like(found), 4 * torch.finfo(dtype).eps
+    assert (found - exact).abs().max() <= close
+    ours = torch.autograd.grad(found, both, grad)
+    for own, other in zip(ours, torch.autograd.grad(exact, doubles, grad.double())):
+        assert (own - other).abs().max() <= close

@@ -18,6 +18,7 @@ def test_the_device_gives_the_numbers_of_the_cpu() -> None:
     words = [sys.executable, "-m", "pytest", HERE, "--ignore", __file__, "-p", "no:xdist"]
     env = os.environ | {"OVERSMOOTHING_GPU_TESTS": "1"}
     visible = env.pop("OVERSMOOTHING_GPUS")
+    del env["TRITON_INTERPRET"]
     env |= {"CUDA_VISIBLE_DEVICES": visible}
     if visible == "all":
         del env["CUDA_VISIBLE_DEVICES"]

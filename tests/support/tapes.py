@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -15,6 +16,17 @@ from oversmoothing.lab.tasks import nodes
 from oversmoothing.lab.training import loop, replay
 
 HOST = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "masked_select", "bincount"}
+
+
+class NoCopies(TorchFunctionMode):
+    """Refuses ``x[i] = 1`` for one number: CUDA copies it from the host, which ends a capture."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is Tensor.__setitem__ and not torch.is_tensor(args[2]):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            whole = [own for own in index if isinstance(own, int) and not isinstance(own, bool)]
+            assert len(whole) < args[0].dim(), index
+        return function(*args, **(kwargs or {}))
 
 
 class Tape(TorchDispatchMode):
@@ -50,7 +62,7 @@ def storage(tensor: Tensor) -> int:
 
 
 def taped(function: Callable[[], Tensor], generators: Any) -> tuple[Tape, Tensor]:
-    with Tape() as tape:
+    with NoCopies(), Tape() as tape:
         output = function()
     return tape, output
 
@@ -60,7 +72,7 @@ def use_tapes(monkeypatch: pytest.MonkeyPatch) -> list[Tape]:
     made: list[Tape] = []
 
     def captured(function: Callable[[], Any], *_: Any) -> tuple[Tape, Any]:
-        with Tape() as tape:
+        with NoCopies(), Tape() as tape:
             output = function()
         made.append(tape)
         return tape, output

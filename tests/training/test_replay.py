@@ -1,5 +1,7 @@
 """Steps of the training loop that a CUDA graph replays are the eager ones."""
 
+import contextlib
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -8,11 +10,13 @@ import torch
 from small_runs import words
 from tapes import use_tapes
 
+from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.weights import read_weights, weights_path
 from oversmoothing.lab.tasks.wsss import energy
 from oversmoothing.lab.tasks.wsss.lattice import Lattice
+from oversmoothing.lab.training.replay import captured
 
 TASKS = {
     "wsss": ["task.method.start=5", "trainer.batch_size=2", "aggregator.warmup=0"],
@@ -41,3 +45,14 @@ def test_replayed_steps_are_the_eager_ones_bit_by_bit(
     assert len(tapes) == GRAPHS[task]
     assert replayed.keys() == eager.keys()
     assert all(torch.equal(replayed[name], eager[name]) for name in eager)
+
+
+def test_no_garbage_is_collected_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To free an old graph would end it."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    assert captured(gc.isenabled, (), None) == (None, False)
+    assert gc.isenabled()
+    with pytest.raises(InputError, match="cuda_graph"):
+        captured(partial(torch.zeros(2).view, 3), (), None)  # fails as a capture does
+    assert gc.isenabled()

@@ -124,7 +124,7 @@ def has_triton(device: torch.device) -> bool:
         return False
     from oversmoothing.aggregators.centered_kernel import AddMean
 
-    x = torch.zeros(1, 1, 1, 1, device=device)
+    x = torch.zeros(2, 2, 16, 16, device=device)
     try:
         AddMean.apply(x, x, 1.0)
     except Exception as error:  # Triton needs a C compiler and Python's headers
@@ -137,13 +137,15 @@ def has_triton(device: torch.device) -> bool:
 def runs_triton(*tensors: Tensor) -> bool:
     """Whether kernels of Triton compute with these tensors.
 
-    They have to be plain tensors on a GPU, outside of ``torch.compile``, which makes its own
+    They have to be plain tensors on the current GPU, outside of ``torch.compile``, which makes its own
     kernels, ``torch.func`` and forward-mode differentiation.
     """
     if not all(x.is_cuda and type(x) in (Tensor, nn.Parameter) for x in tensors):
         return False
     if torch.compiler.is_compiling() or not all(has_triton(x.device) for x in tensors):
         return False
+    if any(x.get_device() != torch.cuda.current_device() for x in tensors):
+        return False  # Triton launches on the current one
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 

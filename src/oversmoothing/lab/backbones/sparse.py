@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
-from oversmoothing.aggregators.checks import has_triton, takes_kernels
+from oversmoothing.aggregators.checks import runs_triton, takes_kernels
 from oversmoothing.checks import check_choice, check_edges
 from oversmoothing.lab.backbones.per_seed import Seeds
 
@@ -94,14 +94,14 @@ def _times(matrix: "_Matrix", dense: Tensor, plus: Tensor | None = None) -> Tens
     if matrix.dtype != dense.dtype:
         wide = torch.promote_types(matrix.dtype, dense.dtype)
         return _times(matrix.to(wide), dense.to(wide), plus).to(dense.dtype)
+    pattern = matrix.pattern
+    if pattern.order is not None and takes_kernels(dense):
+        from oversmoothing.lab.backbones.kernels import sparse_product
+
+        return sparse_product(*pattern[:2], matrix.values, *pattern[2:], dense, plus)
     if dense.device.type == "cpu":
         out = matrix.sums(dense.flatten(0, 1)).view(len(dense), -1, dense.shape[-1])
         return out if plus is None else out + plus
-    if takes_kernels(dense):
-        from oversmoothing.lab.backbones.kernels import sparse_product
-
-        pattern = matrix.pattern
-        return sparse_product(*pattern[:2], matrix.values, *pattern[2:], dense, plus)
     return _by_csr(matrix, dense, plus)
 
 
@@ -170,7 +170,7 @@ def _pattern(edges: Tensor, shape: tuple[int, int], seeds: int) -> _Pattern:
     block = torch.arange(seeds, device=rows.device)[:, None]
     pointers = torch.cat([ends.new_zeros(1), (ends + block * len(rows)).flatten()])
     pointers, columns = pointers.int(), (columns + block * shape[1]).flatten().int()
-    if not (rows.is_cuda and has_triton(rows.device)):
+    if not runs_triton(rows):
         return _Pattern(pointers, columns)
     from oversmoothing.lab.backbones.kernels import by_length
 
