@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 from oversmoothing.__main__ import main
 from oversmoothing.errors import InputError
@@ -112,3 +113,16 @@ def test_a_gpu_without_float64_is_refused_or_left_out(monkeypatch: pytest.Monkey
         device("auto")  # said once
     with pytest.raises(InputError, match="^device: MPS is not supported"):
         device("mps")
+
+
+def test_a_numbered_gpu_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA graphs and kernels of Triton take the current GPU."""
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert [device("cuda:1")] == chosen
+    assert device("cuda").index is None
+    with pytest.raises(InputError, match="device"):
+        device("cuda:2")
+    assert len(chosen) == 1

@@ -58,9 +58,16 @@ def _tell_of_mps() -> None:
 
 
 def _own(chosen: torch.device) -> torch.device:
-    """Returns the GPU of this process under torchrun."""
-    several = chosen.type == "cuda" and distributed.world() > 1
-    return torch.device("cuda", local_rank()) if several else chosen
+    """Returns the GPU of this process under torchrun; CUDA graphs and Triton use the current one."""
+    if chosen.type != "cuda":
+        return chosen
+    if distributed.world() > 1:
+        chosen = torch.device("cuda", local_rank())
+    if chosen.index is not None:
+        if chosen.index >= (count := torch.cuda.device_count()):
+            raise InputError(f"device: torch sees no {chosen}, only GPUs 0 to {count - 1}")
+        torch.cuda.set_device(chosen)
+    return chosen
 
 
 def environment(name: str) -> dict[str, Any]:
