@@ -8,8 +8,8 @@ from small_cnn import cnn, images
 from torch import Tensor, nn
 
 from oversmoothing.lab.backbones.cnn import convolving
+from oversmoothing.lab.tasks.overlap import upsampled
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
-from oversmoothing.lab.tasks.segmentation_network import upsampled
 
 CPU = torch.device("cpu")
 

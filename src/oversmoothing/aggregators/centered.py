@@ -94,7 +94,7 @@ class Centered(Masked, Inside):
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         if self._plain(context) and runs_triton(mixed, v):
-            from oversmoothing.aggregators.centered_kernel import AddMean, fits
+            from oversmoothing.aggregators.kernels.centering import AddMean, fits
 
             if fits(mixed, v):
                 return AddMean.apply(mixed, v, self.progress * self.gamma)

@@ -122,7 +122,7 @@ def has_triton(device: torch.device) -> bool:
         return False
     if torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    from oversmoothing.aggregators.centered_kernel import AddMean
+    from oversmoothing.aggregators.kernels.centering import AddMean
 
     x = torch.zeros(2, 2, 16, 16, device=device)
     try:

@@ -89,7 +89,7 @@ def _summed(
     """Returns E u and the sums of E, (B, N, C) and (B, N); of the reversed pairs if ``reverse``."""
     *_, N, C = u.shape
     if takes_kernels(u) and max(q.shape[-1], C) <= NARROW and N <= FEW and neighbours.symmetric:
-        from oversmoothing.aggregators.sparse_softmax_kernels import Sums
+        from oversmoothing.aggregators.kernels.contranorm import Sums
 
         return Sums.apply(q, u, neighbours.bits)
     skipped, bounds, size = neighbours.tiles_bf16 if bf16 else neighbours.tiles

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from interpreted import use_interpreter
 
-from oversmoothing.lab.tasks.segmentation_network import _weights
+from oversmoothing.lab.tasks.overlap import _weights
 from oversmoothing.lab.tasks.wsss.lattice import Lattice
 from oversmoothing.lab.tasks.wsss.par import PAR
 

@@ -243,6 +243,32 @@ class BoundaryIoU(Overlap):
         return hit, true, predicted
 
 
+def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Tensor:
+    """Upsamples logits to ``size``, bilinearly.
+
+    On a GPU by two matrix products: torch's backward pass takes 3 ms for 4 × 448² there, and adds
+    in an order that varies.
+
+    Args:
+        logits: (B, classes, h, w).
+        size: height and width of the result.
+        aligned: if true, the first and last logits lie on the first and last pixels, as in EMANet;
+            if false, logits lie in the centres of their patches, as in a ViT.
+    """
+    if not logits.is_cuda:
+        return F.interpolate(logits.float(), size, mode="bilinear", align_corners=aligned)
+    sides = zip(logits.shape[-2:], size)
+    rows, columns = (_weights(n, m, aligned, logits.device) for n, m in sides)
+    with torch.autocast("cuda", enabled=False):
+        return rows @ (logits.float() @ columns.mT)
+
+
+def _weights(n: int, m: int, aligned: bool, device: torch.device) -> Tensor:
+    """Returns the weights of n numbers in m that are interpolated between them, (m, n)."""
+    one_hot = torch.eye(n, device=device)[None]
+    return F.interpolate(one_hot, m, mode="linear", align_corners=aligned)[0].mT
+
+
 def checked(
     prediction: Tensor | np.ndarray, truth: Tensor | np.ndarray, C: int, name: str
 ) -> tuple[Tensor, Tensor]:

@@ -30,8 +30,8 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     require_patches,
 )
-from oversmoothing.lab.tasks.overlap import Confusion
-from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, multi_scale, upsampled
+from oversmoothing.lab.tasks.overlap import Confusion, upsampled
+from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, multi_scale
 from oversmoothing.lab.tasks.splits import SplitEvaluator, listed, miou_of_one_label
 from oversmoothing.lab.training.loop import BaseObjective, TrainingLoop
 from oversmoothing.lab.training.recipes import Recipe

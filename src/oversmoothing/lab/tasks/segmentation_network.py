@@ -16,6 +16,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.cnn import CNN, set_momentum
 from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.tasks.base import OnBackbone
+from oversmoothing.lab.tasks.overlap import upsampled
 
 
 class Outputs(NamedTuple):
@@ -97,32 +98,6 @@ def _head(dim: int, num_classes: int, hidden: int, dropout: float) -> nn.Sequent
         nn.Dropout2d(dropout),
         nn.Conv2d(hidden, num_classes, kernel_size=1),
     )
-
-
-def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Tensor:
-    """Upsamples logits to ``size``, bilinearly.
-
-    On a GPU by two matrix products: torch's backward pass takes 3 ms for 4 × 448² there, and adds
-    in an order that varies.
-
-    Args:
-        logits: (B, classes, h, w).
-        size: height and width of the result.
-        aligned: if true, the first and last logits lie on the first and last pixels, as in EMANet;
-            if false, logits lie in the centres of their patches, as in a ViT.
-    """
-    if not logits.is_cuda:
-        return F.interpolate(logits.float(), size, mode="bilinear", align_corners=aligned)
-    sides = zip(logits.shape[-2:], size)
-    rows, columns = (_weights(n, m, aligned, logits.device) for n, m in sides)
-    with torch.autocast("cuda", enabled=False):
-        return rows @ (logits.float() @ columns.mT)
-
-
-def _weights(n: int, m: int, aligned: bool, device: torch.device) -> Tensor:
-    """Returns the weights of n numbers in m that are interpolated between them, (m, n)."""
-    one_hot = torch.eye(n, device=device)[None]
-    return F.interpolate(one_hot, m, mode="linear", align_corners=aligned)[0].mT
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from oversmoothing.lab.tasks.base import (
     require_kind,
     require_patches,
 )
-from oversmoothing.lab.tasks.segmentation_network import upsampled
+from oversmoothing.lab.tasks.overlap import upsampled
 from oversmoothing.lab.tasks.splits import miou_of_one_label
 from oversmoothing.lab.tasks.wsss.crf import CRF
 from oversmoothing.lab.tasks.wsss.energy import dense_energy

@@ -1,0 +1,1 @@
+"""Kernels in Triton, imported only on a GPU where Triton is installed."""
