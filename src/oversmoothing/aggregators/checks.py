@@ -137,8 +137,8 @@ def has_triton(device: torch.device) -> bool:
 def runs_triton(*tensors: Tensor) -> bool:
     """Whether kernels of Triton compute with these tensors.
 
-    They have to be plain tensors on the current GPU, outside of ``torch.compile``, which makes its own
-    kernels, ``torch.func`` and forward-mode differentiation.
+    They have to be plain tensors on the current GPU, outside of ``torch.compile``, which makes its
+    own kernels, ``torch.func`` and forward-mode differentiation.
     """
     if not all(x.is_cuda and type(x) in (Tensor, nn.Parameter) for x in tensors):
         return False

@@ -205,17 +205,14 @@ def of_seeds(norms: Sequence[LayerNorm], x: Tensor, affine: Affine | None = None
         from oversmoothing.lab.backbones.kernels import LayerNorms
 
         return LayerNorms.apply(x, eps, scale, shift)
-    if not torch.is_autocast_enabled(x.device.type):
+    if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
         return _OfSeeds.apply(x, eps, scale, shift)
     normed = F.layer_norm(x, x.shape[-1:], eps=eps)
     return normed if scale is None else torch.addcmul(shift, normed, scale)
 
 
 class _OfSeeds(torch.autograd.Function):
-    """The LayerNorms of S seeds; on a CPU as matrix products and sums.
-
-    That is faster than torch's LayerNorm if C is small. On a GPU it has fewer kernels than the
-    backward pass of ``addcmul``.
+    """The LayerNorms of S seeds as matrix products and sums, faster on a CPU if C is small.
 
     Args:
         x: (S, N, C).
@@ -226,27 +223,23 @@ class _OfSeeds(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, eps: float, scale: Tensor | None, shift: Tensor | None
     ) -> Tensor:
-        if x.device.type == "cpu":
-            y, factor = _normed(x, eps)
-            ctx.save_for_backward(y, scale, factor)
-        else:
-            y, mean, factor = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
-            ctx.save_for_backward(y, scale, factor, x, mean)
+        y, factor = _normed(x, eps)
+        ctx.save_for_backward(y, scale, factor)
         return y if scale is None else torch.addcmul(shift, y, scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        y, scale, factor, *given = ctx.saved_tensors
+        y, scale, factor = ctx.saved_tensors
         grad, of_affine = grad.contiguous(), (None, None)
         if scale is not None:
             scaled = grad * y
             of_affine = scaled.sum(dim=1, keepdim=True), grad.sum(dim=1, keepdim=True)
             grad = torch.mul(grad, scale, out=scaled)
-        if not given:  # y is normalised already
-            mean, one = torch.zeros_like(factor), torch.ones_like(factor)
-            return _of_input(grad, y, mean, one).mul_(factor), None, *of_affine
-        return _of_input(grad, *given, factor), None, *of_affine
+        mean, one = torch.zeros_like(factor), torch.ones_like(factor)  # y is normalised already
+        args = grad, y, y.shape[-1:], mean, one, None, None, [True, False, False]
+        dx = torch.ops.aten.native_layer_norm_backward(*args)[0]
+        return dx.mul_(factor), None, *of_affine
 
 
 def _normed(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -256,9 +249,3 @@ def _normed(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     norm = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
     factor = norm.square_().div_(C).add_(eps).rsqrt_()
     return y.mul_(factor), factor
-
-
-def _of_input(grad: Tensor, x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
-    """Returns the gradient of the tokens of a LayerNorm."""
-    args = grad, x, x.shape[-1:], mean, factor, None, None, [True, False, False]
-    return torch.ops.aten.native_layer_norm_backward(*args)[0]

@@ -58,7 +58,7 @@ def _tell_of_mps() -> None:
 
 
 def _own(chosen: torch.device) -> torch.device:
-    """Returns the GPU of this process under torchrun; CUDA graphs and Triton use the current one."""
+    """Returns the GPU of this process; a numbered one becomes current, for graphs and Triton."""
     if chosen.type != "cuda":
         return chosen
     if distributed.world() > 1:
