@@ -138,11 +138,13 @@ def runs_triton(*tensors: Tensor) -> bool:
     """Whether kernels of Triton compute with these tensors.
 
     They have to be plain tensors on the current GPU, outside of ``torch.compile``, which makes its
-    own kernels, ``torch.func`` and forward-mode differentiation.
+    own kernels, of tracing, ``torch.func`` and forward-mode differentiation.
     """
     if not all(x.is_cuda and type(x) in (Tensor, nn.Parameter) for x in tensors):
         return False
-    if torch.compiler.is_compiling() or not all(has_triton(x.device) for x in tensors):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if not all(has_triton(x.device) for x in tensors):
         return False
     if any(x.get_device() != torch.cuda.current_device() for x in tensors):
         return False  # Triton launches on the current one
