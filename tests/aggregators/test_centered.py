@@ -3,7 +3,10 @@
 import pytest
 import torch
 from interpreted import use_interpreter
+from torch import nn
+from torch.autograd import forward_ad
 
+from oversmoothing.aggregators import checks
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.centered import Centered
 
@@ -149,3 +152,39 @@ def test_the_kernel_for_gpus_centers(dtype: torch.dtype, monkeypatch: pytest.Mon
     ours = torch.autograd.grad(found, both, grad)
     for own, other in zip(ours, torch.autograd.grad(exact, doubles, grad.double())):
         assert (own - other).abs().max() <= close
+
+
+def test_the_kernel_leaves_complex_numbers_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    v = torch.randn(1, 2, 5, 3, dtype=torch.complex64)
+    use_interpreter(monkeypatch)
+    torch.testing.assert_close(Centered()(v, v), v - v.mean(dim=-2, keepdim=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # the tracer's
+def test_kernels_run_only_on_the_current_gpu_and_outside_of_transforms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Triton launches on the current GPU, so it must not be tried for tensors on another one."""
+    tried: list[torch.device] = []
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda _: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(checks, "has_triton", lambda device: tried.append(device) or True)
+    x, found = torch.randn(2, 3), []
+
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        found.append(checks.runs_triton(x))
+        return 2 * x
+
+    noted(x)
+    noted(nn.Parameter(x))
+    assert found == [True, True]
+    torch.jit.trace(noted, x, check_trace=False)
+    torch.func.vmap(noted)(x)
+    with forward_ad.dual_level():
+        noted(forward_ad.make_dual(x, x))
+    tried.clear()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    noted(x)
+    assert found[2:] == [False] * 4
+    assert not tried

@@ -1,9 +1,12 @@
 """Kernels for GPUs, in Triton's interpreter, compute what torch computes on the CPU."""
 
 import json
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import pytest
+import small_gcn
 import torch
 import torch.nn.functional as F
 from interpreted import use_interpreter
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.aggregators.layernorm import LayerNorm
 from oversmoothing.lab.backbones.sparse import SparseMatrix
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
@@ -78,20 +82,21 @@ def test_sparse_products_of_long_short_and_empty_rows(
     full[:, 3], full[:, 4] = 1.0, 0.0
     edges = full.ne(0).any(dim=0).nonzero().T
     product = SparseMatrix(edges, (N, N), S).prepared(full[:, edges[0], edges[1]])
-    for rows in (1, N):
-        (v, plus), doubles = drawn((S, N, channels), (S, rows, channels))
+    for shape in ((1, 1, channels), (S, 1, channels), (S, N, channels)):
+        (v, plus), doubles = drawn((S, N, channels), shape)
         exact = full.double() @ doubles[0] + doubles[1]
         agree(product(v, plus), exact, [v, plus], doubles)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of rows beyond the last, if eps is 0
 @pytest.mark.parametrize("channels", [7, 300])
 def test_layer_norms_of_each_seed(kernels, channels: int) -> None:
     shape = (S, 1, channels)
     (x, *affine), (exact, scale, shift) = drawn((S, N, channels), shape, shape)
     plain = F.layer_norm(exact, (channels,), eps=1e-5)
     agree(kernels.LayerNorms.apply(x, 1e-5, None, None), plain, [x], [exact])
-    learned = F.layer_norm(exact, (channels,), eps=1e-5) * scale + shift
-    found = kernels.LayerNorms.apply(x, 1e-5, *affine)
+    learned = F.layer_norm(exact, (channels,), eps=0) * scale + shift
+    found = kernels.LayerNorms.apply(x, 0.0, *affine)
     agree(found, learned, [x, *affine], [exact, scale, shift])
 
 
@@ -103,6 +108,43 @@ def test_relu_dropout_and_product(kernels, masked: bool, monkeypatch: pytest.Mon
     h = doubles[0].relu() if mask is None else doubles[0].relu() * mask
     found = kernels.ReluDropoutTimes.apply(both[0], mask, both[1], 2.5)
     agree(found, 2.5 * h @ doubles[1], both, doubles)
+
+
+def test_a_feature_that_is_not_a_number_stays_so(kernels) -> None:
+    (x, weight), _ = drawn((S, N, 4), (S, 4, 3))
+    x.data[1, 2, 3] = torch.nan
+    found = kernels.ReluDropoutTimes.apply(x, None, weight, 1.0)
+    dW = torch.autograd.grad(found[:, :5].sum(), weight)[0]
+    assert found.isnan().nonzero().tolist() == [[1, 2, k] for k in range(3)]
+    assert dW.isnan().nonzero().tolist() == [[1, 3, k] for k in range(3)]
+
+
+def test_second_derivatives(kernels) -> None:
+    def second(model: torch.nn.Module) -> list[Tensor]:
+        parameters, loss = [*model.parameters()], model().logsumexp(dim=-1).square().mean()
+        first = torch.autograd.grad(loss, parameters, create_graph=True)
+        return torch.autograd.grad(sum(own.square().sum() for own in first), parameters)
+
+    model = small_gcn.network(seeds=(0, 1), depth=3, hidden=8, dropout=0.5, init="glorot")
+    model.eval()
+    for own, other in zip(second(model), second(deepcopy(model).double())):
+        near(own, other)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "interpreted"),
+    [(LayerNorm, False), (LayerNorm, True), (partial(ContraNorm, scale=0.3), True)],
+)
+def test_second_derivatives_that_do_not_exist_are_refused(
+    aggregator: object, interpreted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_gcn.network("gcn", aggregator, depth=3, hidden=8)
+    if interpreted:
+        use_interpreter(monkeypatch)
+    weights, loss = [*model.weights], model().logsumexp(dim=-1).square().mean()
+    first = torch.autograd.grad(loss, weights, create_graph=True)
+    with pytest.raises(NotImplementedError):
+        torch.autograd.grad(first[0].sum(), weights)
 
 
 @pytest.mark.parametrize("dual", [False, True])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any
@@ -138,16 +138,16 @@ def runs_triton(*tensors: Tensor) -> bool:
     """Whether kernels of Triton compute with these tensors.
 
     They have to be plain tensors on the current GPU, outside of ``torch.compile``, which makes its
-    own kernels, of tracing, ``torch.func`` and forward-mode differentiation.
+    own kernels, ``torch.jit.trace``, ``torch.func`` and forward-mode differentiation.
     """
     if not all(x.is_cuda and type(x) in (Tensor, nn.Parameter) for x in tensors):
         return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
+    if any(x.get_device() != torch.cuda.current_device() for x in tensors):
+        return False  # Triton launches on the current one, also to try
     if not all(has_triton(x.device) for x in tensors):
         return False
-    if any(x.get_device() != torch.cuda.current_device() for x in tensors):
-        return False  # Triton launches on the current one
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
@@ -156,3 +156,31 @@ def takes_kernels(*tensors: Tensor) -> bool:
     if not all(x.dtype == torch.float32 for x in tensors):
         return False
     return runs_triton(*tensors) and not torch.is_autocast_enabled("cuda")
+
+
+def differentiable_once(backward: Callable) -> Callable:
+    """Makes the second derivative of a ``torch.autograd.Function`` raise.
+
+    With torch's ``once_differentiable``, ``torch.autograd.grad`` leaves this part out silently.
+    """
+
+    @wraps(backward)
+    def once(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return found
+        sources = *grads, *ctx.saved_tensors
+        return tuple(own if own is None else _Last.apply(own, *sources) for own in found)
+
+    return once
+
+
+class _Last(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, found: Tensor, *sources: Tensor) -> Tensor:
+        return found.view_as(found)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise NotImplementedError("LayerNorm and ContraNorm of graphs have no second derivatives")

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from interpreted import use_interpreter
 
+from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.overlap import _weights
 from oversmoothing.lab.tasks.wsss.lattice import Lattice
 from oversmoothing.lab.tasks.wsss.par import PAR
@@ -21,6 +22,16 @@ def test_the_lattice(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lattice_kernels, "PROGRAMS", 5)
     torch.testing.assert_close(Lattice(features, fixed)(values), expected)
+
+
+@pytest.mark.parametrize("size", [1e12, float("inf"), float("nan")])
+def test_features_that_no_lattice_has_room_for(size: float) -> None:
+    """On a GPU, an index out of bounds would end the process."""
+    features = torch.randn(1, 20, 5)
+    features[0, 3:] *= size
+    assert Lattice(features, fixed=True)(torch.rand(1, 20, 3)).isnan().all()
+    with pytest.raises(InputError):
+        Lattice(features)
 
 
 @pytest.mark.parametrize("toco_compat", [False, True])

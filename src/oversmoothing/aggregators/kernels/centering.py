@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 CELLS = 2**13  # numbers of a program at a time
+TYPES = torch.float32, torch.bfloat16, torch.float16
 
 
 @triton.jit
@@ -21,12 +22,12 @@ def _add_mean(mixed, v, out, gamma, H, N, C, mixed_b, mixed_h, mixed_n, v_b, v_h
     c, total = tl.arange(0, WIDTH)[None, :], tl.zeros((WIDTH,), dtype=tl.float32)
     v, mixed, out = v + b * v_b + h * v_h, mixed + b * mixed_b + h * mixed_h, out + b * out_b
     for first in range(0, N, ROWS):
-        n = first + tl.arange(0, ROWS)[:, None]
+        n = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         own = tl.load(v + n * v_n + c, mask=(n < N) & (c < C), other=0.0)
         total += tl.sum(own.to(tl.float32), axis=0)
     plus = (gamma * total / N)[None, :]
     for first in range(0, N, ROWS):
-        n = first + tl.arange(0, ROWS)[:, None]
+        n = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         own = tl.load(mixed + n * mixed_n + c, mask=(n < N) & (c < C), other=0.0)
         both = (own.to(tl.float32) + plus).to(own.dtype)
         tl.store(out + h * out_h + n * out_n + c, both, mask=(n < N) & (c < C))
@@ -56,4 +57,4 @@ class AddMean(torch.autograd.Function):
 def fits(mixed: Tensor, v: Tensor) -> bool:
     """Whether the kernel takes these tensors."""
     same = mixed.shape == v.shape and mixed.dtype == v.dtype and v.dim() == 4
-    return same and v.dtype != torch.float64 and mixed.stride(-1) == v.stride(-1) == 1
+    return same and v.dtype in TYPES and mixed.stride(-1) == v.stride(-1) == 1

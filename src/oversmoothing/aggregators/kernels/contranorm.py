@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from oversmoothing.aggregators.checks import differentiable_once
+
 ROWS, COLUMNS = 64, 32  # of one tile
 
 
@@ -100,7 +102,7 @@ class Sums(torch.autograd.Function):
         return z, t
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once
     def backward(ctx, dz: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, None]:
         q, u, bits = ctx.saved_tensors
         dq, du = torch.empty_like(q), torch.empty_like(u)

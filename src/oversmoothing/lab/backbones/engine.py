@@ -220,7 +220,7 @@ class Engine(Configured):
         rate = self.rate
         mask = None if rate is None else self.seeds.mask(h.shape[1:], rate)
         scale = None if rate is None else 1 / (1 - rate)
-        if takes_kernels(h) and max(weight.shape[1:]) <= NARROW_ON_GPU:
+        if takes_kernels(h, weight) and max(weight.shape[1:]) <= NARROW_ON_GPU:
             return _in_one_kernel(h, mask, weight, scale)
         return times(h.relu() if mask is None else relu_dropout(h, mask), weight, scale)
 

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from oversmoothing.aggregators.checks import differentiable_once
+
 ROWS = 64  # of one program, or fewer if they are long
 CELLS = 4096  # numbers of one program
 
@@ -130,7 +132,8 @@ def sparse_product(
     """
     (S, _, C), every = dense.shape, len(order)
     dense, out = dense.contiguous(), dense.new_empty(S, every // S, C)
-    other, width = dense if plus is None else plus.contiguous(), min(64, _width(C))
+    other = dense if plus is None else plus.expand(S, -1, C).contiguous()
+    width = min(64, _width(C))
     _sparse[many + triton.cdiv(every - many, HEIGHT), triton.cdiv(C, width)](
         pointers, columns, values, order, dense, other, out, many, every, every // S, C,
         other.shape[1], plus is not None, HEIGHT, 8, 128, width,
@@ -141,15 +144,16 @@ def sparse_product(
 # ---------------------------------------------------------------- LayerNorm
 @triton.jit
 def _rows(N, C, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Returns the places of a program's rows in its seed, (ROWS, WIDTH), and which exist."""
-    row, c = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    return row[:, None] * C + c[None, :], (row < N)[:, None] & (c < C)[None, :]
+    """Returns the places of a program's rows from the first, (ROWS, WIDTH), and which exist."""
+    row, c = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    exist = tl.program_id(0) * ROWS + row < N
+    return row[:, None] * C + c[None, :], exist[:, None] & (c < C)[None, :]
 
 
 @triton.jit
-def _of_seed(x, size):
-    """Returns the address of a program's seed, of whose ``size`` numbers it computes a part."""
-    return x + tl.program_id(1).to(tl.int64) * size
+def _first(x, N, C, ROWS: tl.constexpr):
+    """Returns the address of a program's first row, of the N rows of its seed."""
+    return x + (tl.program_id(1).to(tl.int64) * N + tl.program_id(0) * ROWS) * C
 
 
 @triton.jit
@@ -164,13 +168,13 @@ def _normed(x, known, C, eps):
 def _norm(x, scale, shift, out, N, C, eps, AFFINE: tl.constexpr, ROWS: tl.constexpr,
           WIDTH: tl.constexpr):  # fmt: skip
     place, known = _rows(N, C, ROWS, WIDTH)
-    y, _ = _normed(tl.load(_of_seed(x, N * C) + place, mask=known, other=0.0), known, C, eps)
+    y, _ = _normed(tl.load(_first(x, N, C, ROWS) + place, mask=known, other=0.0), known, C, eps)
     if AFFINE:
         c = tl.arange(0, WIDTH)
         own = tl.program_id(1) * C + c
         y = y * tl.load(scale + own, mask=c < C)[None, :]
         y += tl.load(shift + own, mask=c < C)[None, :]
-    tl.store(_of_seed(out, N * C) + place, y, mask=known)
+    tl.store(_first(out, N, C, ROWS) + place, y, mask=known)
 
 
 @triton.jit
@@ -178,17 +182,19 @@ def _norm_backward(grad, x, scale, dx, partial, N, C, eps, AFFINE: tl.constexpr,
                    ROWS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
     """Writes the gradient of x and, for scale and shift, sums over the rows of a program."""
     place, known = _rows(N, C, ROWS, WIDTH)
-    y, factor = _normed(tl.load(_of_seed(x, N * C) + place, mask=known, other=0.0), known, C, eps)
-    g = tl.load(_of_seed(grad, N * C) + place, mask=known, other=0.0)
+    y, factor = _normed(
+        tl.load(_first(x, N, C, ROWS) + place, mask=known, other=0.0), known, C, eps
+    )
+    g = tl.load(_first(grad, N, C, ROWS) + place, mask=known, other=0.0)
     if AFFINE:
-        c, blocks, S = tl.arange(0, WIDTH), tl.num_programs(0), tl.num_programs(1)
-        own = (tl.program_id(1) * blocks + tl.program_id(0)) * C + c
-        tl.store(partial + own, tl.sum(g * y, axis=0), mask=c < C)
+        c, blocks, S = tl.arange(0, WIDTH), tl.num_programs(0), tl.num_programs(1).to(tl.int64)
+        own = (tl.program_id(1).to(tl.int64) * blocks + tl.program_id(0)) * C + c
+        tl.store(partial + own, tl.sum(tl.where(known, g * y, 0.0), axis=0), mask=c < C)
         tl.store(partial + S * blocks * C + own, tl.sum(g, axis=0), mask=c < C)
         g = g * tl.load(scale + tl.program_id(1) * C + c, mask=c < C, other=0.0)[None, :]
     along = tl.sum(g * y, axis=1) / C
     g = g - (tl.sum(g, axis=1) / C)[:, None] - y * along[:, None]
-    tl.store(_of_seed(dx, N * C) + place, g * factor[:, None], mask=known)
+    tl.store(_first(dx, N, C, ROWS) + place, g * factor[:, None], mask=known)
 
 
 class LayerNorms(torch.autograd.Function):
@@ -210,7 +216,7 @@ class LayerNorms(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale = ctx.saved_tensors
         (S, N, C), rows, dx = x.shape, _rows_of(x.shape[-1]), torch.empty_like(x)
@@ -224,12 +230,18 @@ class LayerNorms(torch.autograd.Function):
 
 
 # ---------------------------------------------------------------- dropout(relu(y)) W
+WARPS = {"tf32": 4, "ieee": 8}  # in float32, the registers of 4 do not suffice
+
+
 @triton.jit
-def _dropped(x, mask, place, known, size, apart, SOME: tl.constexpr):
+def _dropped(x, mask, place, known, N, F, apart, SOME: tl.constexpr, ROWS: tl.constexpr):
     """Returns relu(x) where the mask is true, else 0; masks of seeds begin ``apart`` numbers."""
-    h = tl.maximum(tl.load(_of_seed(x, size) + place, mask=known, other=0.0), 0.0)
+    h = tl.load(_first(x, N, F, ROWS) + place, mask=known, other=0.0)
+    h = tl.maximum(h, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if SOME:
-        h = tl.where(tl.load(_of_seed(mask, apart) + place, mask=known, other=0) != 0, h, 0.0)
+        own = mask + tl.program_id(1).to(tl.int64) * apart
+        kept = tl.load(_first(own, 0, F, ROWS) + place, mask=known, other=0)
+        h = tl.where(kept != 0, h, 0.0)
     return h
 
 
@@ -237,12 +249,13 @@ def _dropped(x, mask, place, known, size, apart, SOME: tl.constexpr):
 def _times(x, mask, weight, out, N, F, K, apart, scale, SOME: tl.constexpr, ROWS: tl.constexpr,
            IN: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     place, known = _rows(N, F, ROWS, IN)
-    h = _dropped(x, mask, place, known, N * F, apart, SOME)
+    h = _dropped(x, mask, place, known, N, F, apart, SOME, ROWS)
     i, o = tl.arange(0, IN)[:, None], tl.arange(0, OUT)[None, :]
-    W = tl.load(_of_seed(weight, F * K) + i * K + o, mask=(i < F) & (o < K), other=0.0)
+    own = weight + tl.program_id(1).to(tl.int64) * F * K
+    W = tl.load(own + i * K + o, mask=(i < F) & (o < K), other=0.0)
     place, known = _rows(N, K, ROWS, OUT)
     v = scale * tl.dot(h, W, input_precision=PRECISION)
-    tl.store(_of_seed(out, N * K) + place, v, mask=known)
+    tl.store(_first(out, N, K, ROWS) + place, v, mask=known)
 
 
 @triton.jit
@@ -251,17 +264,17 @@ def _times_backward(grad, x, mask, weight, dx, partial, N, F, K, apart, scale, S
                     PRECISION: tl.constexpr):  # fmt: skip
     """Writes the gradient of x and, for the weight, sums over the rows of a program."""
     place, known = _rows(N, K, ROWS, OUT)
-    g = scale * tl.load(_of_seed(grad, N * K) + place, mask=known, other=0.0)
+    g = scale * tl.load(_first(grad, N, K, ROWS) + place, mask=known, other=0.0)
     i, o = tl.arange(0, IN)[:, None], tl.arange(0, OUT)[None, :]
     some, within = (i < F) & (o < K), i * K + o
-    W = tl.load(_of_seed(weight, F * K) + within, mask=some, other=0.0)
+    W = tl.load(weight + tl.program_id(1).to(tl.int64) * F * K + within, mask=some, other=0.0)
     place, known = _rows(N, F, ROWS, IN)
-    h = _dropped(x, mask, place, known, N * F, apart, SOME)
-    own = (tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)) * F * K
+    h = _dropped(x, mask, place, known, N, F, apart, SOME, ROWS)
+    own = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * F * K
     dW = tl.dot(tl.trans(h), g, input_precision=PRECISION)
     tl.store(partial + own + within, dW, mask=some)
     back = tl.dot(g, tl.trans(W), input_precision=PRECISION)
-    tl.store(_of_seed(dx, N * F) + place, tl.where(h > 0, back, 0.0), mask=known)
+    tl.store(_first(dx, N, F, ROWS) + place, tl.where(h <= 0, 0.0, back), mask=known)
 
 
 class ReluDropoutTimes(torch.autograd.Function):
@@ -274,24 +287,35 @@ class ReluDropoutTimes(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor | None, weight: Tensor, scale: float) -> Tensor:
         (S, N, F), K = x.shape, weight.shape[-1]
-        x, weight = x.contiguous(), weight.contiguous()
         if mask is not None and not mask[0].is_contiguous():
             mask = mask.contiguous()
         ctx.save_for_backward(x, mask, weight)
+        x, weight = x.contiguous(), weight.contiguous()
         ctx.scale, ctx.precision, out = scale, precision(), x.new_empty(S, N, K)
         apart, some = (0, False) if mask is None else (mask.stride(0), True)
         given = x, x if mask is None else mask, weight, out, N, F, K, apart, scale, some
-        _times[triton.cdiv(N, ROWS), S](*given, ROWS, _width(F), _width(K), ctx.precision)
+        shape = ROWS, _width(F), _width(K), ctx.precision
+        _times[triton.cdiv(N, ROWS), S](*given, *shape, num_warps=WARPS[ctx.precision])
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
         x, mask, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _differentiable(ctx.scale * grad, x, mask, weight)
+        x, weight = x.contiguous(), weight.contiguous()
         (S, N, F), K, blocks = x.shape, weight.shape[-1], triton.cdiv(x.shape[1], ROWS)
         dx, partial = torch.empty_like(x), x.new_empty(S, blocks, F, K)
         given = grad.contiguous(), x, x if mask is None else mask, weight, dx, partial
         apart, some = (0, False) if mask is None else (mask.stride(0), True)
         shape = N, F, K, apart, ctx.scale, some, ROWS, _width(F), _width(K), ctx.precision
-        _times_backward[blocks, S](*given, *shape)
+        _times_backward[blocks, S](*given, *shape, num_warps=WARPS[ctx.precision])
         return dx, None, partial.sum(dim=1), None
+
+
+def _differentiable(
+    grad: Tensor, x: Tensor, mask: Tensor | None, weight: Tensor
+) -> tuple[Tensor, None, Tensor, None]:
+    """Computes the gradients by torch, for second derivatives."""
+    h = x.relu() if mask is None else x.relu() * mask
+    return grad @ weight.mT * (h > 0), None, h.mT @ grad, None

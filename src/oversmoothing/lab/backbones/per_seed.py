@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from oversmoothing.aggregators.base import Aggregator, Context, checked
-from oversmoothing.aggregators.checks import takes_kernels
+from oversmoothing.aggregators.checks import differentiable_once, takes_kernels
 from oversmoothing.aggregators.layernorm import LayerNorm
 
 DROPOUT = 1  # number of the stream for dropout; initial weights are drawn with the seed itself
@@ -228,7 +228,7 @@ class _OfSeeds(torch.autograd.Function):
         return y if scale is None else torch.addcmul(shift, y, scale)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, scale, factor = ctx.saved_tensors
         grad, of_affine = grad.contiguous(), (None, None)

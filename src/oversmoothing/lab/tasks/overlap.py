@@ -265,7 +265,7 @@ def upsampled(logits: Tensor, size: tuple[int, int], aligned: bool = True) -> Te
 
 def _weights(n: int, m: int, aligned: bool, device: torch.device) -> Tensor:
     """Returns the weights of n numbers in m that are interpolated between them, (m, n)."""
-    one_hot = torch.eye(n, device=device)[None]
+    one_hot = torch.eye(n, device=device, dtype=torch.float32)[None]
     return F.interpolate(one_hot, m, mode="linear", align_corners=aligned)[0].mT
 
 

@@ -40,6 +40,7 @@ class Lattice:
         B, N, D = features.shape
         base, rank, self.weight = _simplices(features.reshape(B * N, D))
         keys, radix, fits = _keys(base, rank, B)
+        fits = fits & self.weight.isfinite().all()
         if fixed:
             self.weight = self.weight.where(fits, torch.nan)
         elif not fits:
@@ -106,7 +107,10 @@ def _simplices(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rank = _descending_rank(lifted - base * (D + 1)) + excess
     wrap = (rank < 0).long() - (rank > D).long()
     base, rank = (base + wrap) * (D + 1), rank + wrap * (D + 1)
-    rest = torch.empty_like(lifted).scatter_(0, rank, lifted - base)  # descending
+    lost = ((rank < 0) | (rank > D)).any(dim=0)  # features are NaN, or as large as rounding errors
+    rank = rank.clamp(0, D)
+    offset = (lifted - base).masked_fill(lost, torch.nan)
+    rest = torch.empty_like(lifted).scatter_(0, rank, offset)  # descending
     first = 1 - (rest[0] - rest[D]) / (D + 1)
     others = (rest[:-1] - rest[1:]).flip(0) / (D + 1)
     return base, rank, torch.cat([first[None], others]).T.contiguous()

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # lattice points or points of one program at a time
+ROWS = 64  # lattice points or points of one program at a time, or fewer
+CELLS = 2048  # numbers of one program at a time; with more, a thread runs out of registers
 ENTRIES = 16  # of a sum
 PROGRAMS = 2048
 
@@ -61,9 +62,9 @@ def neighbours(lattice: Tensor, steps: Tensor, count: Tensor) -> Tensor:
 
 
 @triton.jit
-def _splat(x, point, weight, start, count, out, entries, none, C, ENTRIES: tl.constexpr,
+def _splat(x, point, weight, start, count, out, entries, last, C, ENTRIES: tl.constexpr,
            WIDTH: tl.constexpr):  # fmt: skip
-    """Writes weighted sums of points for the lattice points, and zeros at the one for none."""
+    """Writes weighted sums of points for the lattice points, and zeros in the last row."""
     used, c = tl.load(count), tl.arange(0, WIDTH)
     for row in range(tl.program_id(0), used, tl.num_programs(0)):
         total = tl.zeros((WIDTH,), dtype=tl.float32)
@@ -79,12 +80,12 @@ def _splat(x, point, weight, start, count, out, entries, none, C, ENTRIES: tl.co
             total += tl.sum(tl.load(weight + k, mask=k < end, other=0.0)[:, None] * near, axis=0)
         tl.store(out + row * C + c, total, mask=c < C)
     if tl.program_id(0) == 0:
-        tl.store(out + none * C + c, tl.zeros((WIDTH,), dtype=tl.float32), mask=c < C)
+        tl.store(out + last + c, tl.zeros((WIDTH,), dtype=tl.float32), mask=c < C)
 
 
 @triton.jit
-def _blur(x, near, count, out, none, C, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Writes x + ½ (next + previous) for the lattice points, and zeros at the one for none."""
+def _blur(x, near, count, out, last, C, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Writes x + ½ (next + previous) for the lattice points, and zeros in the last row."""
     used, c = tl.load(count), tl.arange(0, WIDTH)[None, :]
     for first in range(tl.program_id(0) * ROWS, used, tl.num_programs(0) * ROWS):
         row = first + tl.arange(0, ROWS)
@@ -95,8 +96,7 @@ def _blur(x, near, count, out, none, C, ROWS: tl.constexpr, WIDTH: tl.constexpr)
             total += 0.5 * tl.load(x + beside[:, None] * C + c, mask=known, other=0.0)
         tl.store(out + row.to(tl.int64)[:, None] * C + c, total, mask=known)
     if tl.program_id(0) == 0:
-        place = out + none * C + c
-        tl.store(place, tl.zeros((1, WIDTH), dtype=tl.float32), mask=c < C)
+        tl.store(out + last + c, tl.zeros((1, WIDTH), dtype=tl.float32), mask=c < C)
 
 
 @triton.jit
@@ -135,12 +135,12 @@ def filtered(
     (N, C), room, values = values.shape, near.shape[1], values.contiguous()
     width, vertices = max(16, triton.next_power_of_2(C)), vertex.shape[1]
     nodes, blurred = values.new_empty(2, room, C)
-    m, none = len(splat[0]), room - 1
-    _splat[2 * PROGRAMS,](values, *splat, count, nodes, m, none, C, ENTRIES, width, num_warps=1)
+    m, last, rows = len(splat[0]), (room - 1) * C, max(1, min(ROWS, CELLS // width))
+    _splat[2 * PROGRAMS,](values, *splat, count, nodes, m, last, C, ENTRIES, width, num_warps=1)
     for axis in near:
-        _blur[PROGRAMS,](nodes, axis, count, blurred, none, C, ROWS, width)
+        _blur[PROGRAMS,](nodes, axis, count, blurred, last, C, rows, width)
         nodes, blurred = blurred, nodes
     out = torch.empty_like(values)
-    grid = (triton.cdiv(N, ROWS),)
-    _slice[grid](nodes, vertex, weight, out, N, C, vertices, ROWS, width)
+    grid = (triton.cdiv(N, rows),)
+    _slice[grid](nodes, vertex, weight, out, N, C, vertices, rows, width)
     return out

@@ -28,7 +28,7 @@ def _average(
     PIXELS: tl.constexpr,
 ):
     """Writes out[k, p] = Σ_n affinity[n, p] x[k, p + shift_n] for some maps of an image."""
-    image, N = tl.program_id(2), H * W
+    image, N = tl.program_id(2).to(tl.int64), H * W
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     k = tl.program_id(1) * MAPS + tl.arange(0, MAPS)
     row, column, inside = pixel // W, pixel % W, pixel < N
@@ -93,17 +93,17 @@ def _affinity(images, shift, position, out, number, H, W, width, eps, share,
     y = pixel // W + tl.load(shift + 2 * n, mask=real, other=0)[:, None]
     x = pixel % W + tl.load(shift + 2 * n + 1, mask=real, other=0)[:, None]
     y, x = tl.minimum(tl.maximum(y, 0), H - 1), tl.minimum(tl.maximum(x, 0), W - 1)
-    exists, image = real[:, None] & inside[None, :], images + tl.program_id(1) * 3 * N
+    exists, b = real[:, None] & inside[None, :], tl.program_id(1).to(tl.int64)
     logits = tl.zeros((MOST, PIXELS), dtype=tl.float32)
     for c in tl.static_range(3):
         logits = _add_channel(
-            logits, image, c, y * W + x, exists, pixel, inside, N, number, width, eps
+            logits, images + b * 3 * N, c, y * W + x, exists, pixel, inside, N, number, width, eps
         )
     logits = tl.where(real[:, None], logits, -float("inf"))
     weight = tl.exp(logits - tl.max(logits, axis=0)[None, :])
     weight = weight * (share / tl.sum(weight, axis=0))[None, :]
     weight += tl.load(position + n, mask=real, other=0.0)[:, None]
-    place = (tl.program_id(1) * number + n)[:, None] * N + pixel[None, :]
+    place = (b * number + n)[:, None] * N + pixel[None, :]
     tl.store(out + place, weight, mask=exists)
 
 
@@ -123,8 +123,8 @@ def affinities(
     Shapes: images (B, 3, H, W), shift (n, 2), position (n,) -> (B, n, H, W), float32.
     """
     (B, _, H, W), n = images.shape, len(shift)
-    out = torch.empty(B, n, H, W, device=images.device)
-    most, pixels = triton.next_power_of_2(n), 32
+    out, most = images.new_empty(B, n, H, W), triton.next_power_of_2(n)
+    pixels = max(1, min(32, 2048 // most))  # with more cells, a thread runs out of registers
     grid, images = (triton.cdiv(H * W, pixels), B), images.contiguous()
     given = images, shift, position, out, n, H, W, width, eps, share
     _affinity[grid](*given, most, pixels, num_warps=1)  # a thread has all neighbours of a pixel
