@@ -25,7 +25,8 @@ class ContraNorm(After):
     """ContraNorm over tokens.
 
     Time is quadratic in N, or linear with ``negatives``. Memory is linear: the N×N matrix is formed
-    only in a dense mixing, if ``dual`` or N ≤ C. On a graph P is computed in bfloat16 after
+    only in a dense mixing, if ``dual`` or N ≤ C. On a graph and a GPU with Triton, each pair of up
+    to 65,536 nodes also has a bit. On a graph P is computed in bfloat16 after
     ``torch.set_float32_matmul_precision("medium")``, unless τ < 0.1; entries have errors of about
     0.4 % / τ.
 

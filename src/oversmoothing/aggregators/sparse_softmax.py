@@ -4,7 +4,7 @@
 
 over the nodes j that are neither i nor its neighbours. A node without non-neighbours gets 0. Time
 is quadratic in N, or linear with a subset of the nodes. Memory is linear, also in the backward
-pass, which computes E again.
+pass, which computes E again; on a GPU with Triton each pair also has a bit.
 
 E is computed as a power of 2, which takes half the time of ``exp`` on a CPU. The sums over tiles
 are operators of ``torch.library``, so ``torch.compile`` takes each as a whole.
