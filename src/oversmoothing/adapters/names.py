@@ -38,13 +38,7 @@ def factories(
             name nor a class of aggregators nor a function.
     """
     if isinstance(given, list | tuple):
-        if not given:
-            raise InputError("aggregator: got an empty list; name at least one aggregator")
-        try:
-            return [factory for one in given for factory in factories(one, options)]
-        except InputError as error:
-            alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
-            raise InputError(f"{error}{alone * bool(options)}") from error
+        return _of_several(given, options)
     if isinstance(given, partial) and not given.args and not given.keywords.keys() & {*SIZES}:
         return factories(given.func, {**given.keywords, **options})
     factory = _named(given) if isinstance(given, str) else given
@@ -70,6 +64,16 @@ def factories(
         )
     _require_options(factory, parameters, options)
     return [partial(factory, **options)] if options else [factory]
+
+
+def _of_several(given: Sequence[str | Factory], options: dict[str, Any]) -> list[Factory]:
+    if not given:
+        raise InputError("aggregator: got an empty list; name at least one aggregator")
+    try:
+        return [factory for one in given for factory in factories(one, options)]
+    except InputError as error:
+        alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
+        raise InputError(f"{error}{alone * bool(options)}") from error
 
 
 def _require_options(

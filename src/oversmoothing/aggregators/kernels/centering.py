@@ -1,6 +1,9 @@
-"""Centering on a GPU in one kernel: it reads the values once, and adds their mean.
+r"""Centering (Ali, Galanti, Wolf, Sec. 3.2; ``centered.py``) on a GPU in one kernel.
 
-The module imports Triton, which comes with torch for CUDA.
+.. math:: S = M V + γ 1 \bar v^⊤
+
+It reads the values once, and adds their mean. The module imports Triton, which comes with torch for
+CUDA.
 """
 
 from typing import Any

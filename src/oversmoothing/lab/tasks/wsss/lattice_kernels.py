@@ -1,4 +1,4 @@
-"""The permutohedral lattice on a GPU: its neighbours, and its filter.
+"""The permutohedral lattice on a GPU: its neighbours, and its filter; see ``lattice.py``.
 
 A lattice of fixed size has room for all vertices of all points, of which most are the same. These
 kernels read from the GPU how many lattice points there are, and leave the rest of the room alone.
