@@ -1,4 +1,4 @@
-"""PAR (``par.py``) on a GPU: the affinities in one kernel, and each averaging step in one for all class maps.
+"""PAR (``par.py``) on a GPU: affinities in one kernel, each averaging step in one for all maps.
 
 The module imports Triton, which comes with torch for CUDA.
 """
