@@ -22,6 +22,7 @@ from oversmoothing.lab.papers.claims.rules import (
     below,
     every,
     higher_in,
+    judged,
     partly,
     pooled,
     share,
@@ -226,6 +227,28 @@ def spread_in_deep_bert(evidence: Evidence) -> Finding:
     text += f"{_side(spread)} ({spread.text}): {_against(spreads)}" if spreads else "not recorded"
     cases = [rank.higher, *[spread.higher] * bool(spreads)]
     return Finding(tendency(cases), text, "n as given")
+
+
+def fine_tuned(evidence: Evidence) -> Finding:
+    """Claim: after fine-tuning MiniLM, tokens of the last layer differ more with ContraNorm."""
+    by_task: dict[str, dict[float, Seeds]] = {}
+    for run in evidence.runs("glue_minilm"):
+        scale = run["config"]["aggregator"].get("scale", 0)
+        seeds = {int(seed): result["layers_after"] for seed, result in run["seeds"].items()}
+        by_task.setdefault(run["config"]["data"]["task"], {})[scale] = seeds
+    ranks, cosines = (
+        {
+            f"{task}, s = {scale:g}": _after_last(seeds, by_scale[0], metric)
+            for task, by_scale in by_task.items()
+            for scale, seeds in sorted(by_scale.items())
+            if scale and 0 in by_scale
+        }
+        for metric in ("effective_rank", "cosine")
+    )
+    higher, lower = (judged(compare(*ends) for ends in of.values()) for of in (ranks, cosines))
+    cases = [*higher, *(None if up is None else not up for up in lower)]
+    text = f"as claimed in {share(cases, 'comparisons')}; effective rank: {_against(ranks)}; "
+    return Finding(tendency(cases), f"{text}cosine: {_against(cosines)}", "n as given")
 
 
 def _against(found: dict[str, Ends]) -> str:
