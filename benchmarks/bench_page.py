@@ -59,6 +59,7 @@ def _gone(name: str) -> str:
 
 
 GONE = {  # commit -> cases that it still has
+    "d823282e": "par paper_steps",
     "be1f76cd": "contranorm energy generator loader minibatch paper_sizes part_means search "
     "seg_step units",
     "a0845598": "launches startup",
