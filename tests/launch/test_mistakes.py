@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from in_process import here
 
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.launch.command import attempt, command, configs, unfinished
@@ -107,25 +106,6 @@ def test_a_mistake_is_told_by_its_key(key: str) -> None:
     for line in MISTAKES[key].split(" ; "):
         [found] = lines(line)
         assert re.match(rf"[+~]*{re.escape(key)}[: =]", found), (line, found)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("table table5 --plan -- backbone.depth=2", "backbone.depth"),
-        ("tune table6 --data cora --columns L=2 -- trainer.lr=9", "trainer.lr"),
-        ("figure fig2 --seed x", "--seed"),
-        ("evaluate --run nothing", "nothing"),
-        ("predict x.jpg --run nothing", "nothing"),
-        ("predict", "--run"),
-        ("report --nothing", "--nothing"),
-    ],
-)
-def test_a_wrong_command_exits_with_2_and_names_the_word(
-    words: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    assert here(words.split(), monkeypatch) == 2
-    assert named in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_all_mistakes_of_a_command_come_together() -> None:
