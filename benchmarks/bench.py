@@ -44,7 +44,6 @@ from typing import Any
 import torch
 from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
 from filelock import FileLock
-from torch.profiler import ProfilerActivity, profile
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
@@ -52,6 +51,7 @@ from oversmoothing.lab.store.environment import device, environment
 
 THEMES = ("graphs", "images")  # each with a file of cases, and two files in results/bench
 RECORDED = (*THEMES, "sizes")  # the cases of sizes are gone
+REPLAYED = 5  # steps before; on a GPU one is replayed from a CUDA graph from the fourth on
 SHORTEST = 0.02  # seconds of one form in a round; shorter steps are repeated
 MOST = 100  # repetitions
 SIZES = {"MB": 1e6, "GB": 1e9}
@@ -104,12 +104,11 @@ Case = Callable[..., Generator[Item, list[Row] | None, None]]
 
 @dataclass(frozen=True)
 class Run:
-    """What every case can use: device, rounds, folder of results, lines of a profile or 0."""
+    """What every case can use: device, rounds, folder of results."""
 
     place: torch.device
     rounds: int
     target: Path
-    profile: int = 0
 
     def clock(self) -> float:
         """Seconds: of the clock when a GPU has finished its work, else of this process's CPU."""
@@ -212,9 +211,6 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     with suppress(StopIteration):
         while True:
             item = steps.send(rows)
-            if run.profile:
-                rows = print_profiles(item, run)
-                continue
             rows, wrong = _found(item, run)
             problems += filter(None, [wrong])
             if rows:
@@ -223,28 +219,6 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     for problem in problems:
         print(f"error: {problem}")
     return int(bool(problems))
-
-
-PROFILED = 10  # steps
-REPLAYED = 5  # steps before; a step on a GPU is replayed from a CUDA graph from the fourth on
-
-
-def print_profiles(item: Item, run: Run) -> None:
-    """Prints which kernels, or on a CPU which operators, take the time of each of our forms."""
-    on_gpu = run.place.type == "cuda"
-    kind = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
-    order = f"self_{'cuda' if on_gpu else 'cpu'}_time_total"
-    for name, make in item.ours.items() if isinstance(item, Comparison) else ():
-        step = make()
-        for _ in range(REPLAYED):
-            step()
-        run.clock()
-        with profile(activities=[kind]) as found:
-            for _ in range(PROFILED):
-                step()
-            run.clock()
-        own = found.key_averages().table(order, run.profile, max_name_column_width=100)
-        print(f"{name}, {PROFILED} steps", own, sep="\n", flush=True)
 
 
 def _found(item: Item, run: Run) -> tuple[list[Row], str]:
@@ -376,15 +350,12 @@ def main() -> int:
     add_publish(parser)
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--rounds", type=whole(), default=5, help="the forms take turns in each")
-    parser.add_argument(
-        "--profile", type=whole(0), default=0, metavar="N", help="print the N costliest kernels"
-    )
     options = parser.parse_args(words[1:])
     if case is None:
         folder = options.target / "bench"
         print(*(write_page(folder, theme, titles(theme)) for theme in RECORDED), sep="\n")
         return 0
-    run = Run(device(options.device), options.rounds, options.target, options.profile)
+    run = Run(device(options.device), options.rounds, options.target)
     given = {name: getattr(options, name) for name in own}
     return run_case(case, given, run)
 

@@ -227,8 +227,8 @@ def slopes(
         for size in sizes:
             make = {f"{work}, {size:,} nodes": partial(_epoch, name, size)}
             found = yield Comparison(make, unit="CPU s per epoch", peak="peak MB")
-            if not found:  # a profile has no rows
-                continue
+            if not found:  # it does not fit on the GPU
+                break
             own.append((size, *(float(each["ours"]) for each in found)))
             if own[-1][1] > limit:
                 break

@@ -54,16 +54,6 @@ def test_a_case_is_measured_and_recorded(
     assert {row["case"] for row in rows} == {case}
 
 
-def test_a_profile_names_the_operators_of_our_forms(
-    bench: ModuleType, tmp_path: Path, capsys
-) -> None:
-    x = bench.torch.ones(4)
-    item = bench.Comparison({"cosine": lambda: x.cos}, {"sine": lambda: x.sin})
-    bench.print_profiles(item, bench.Run(bench.torch.device("cpu"), 1, tmp_path, 5))
-    shown = capsys.readouterr().out
-    assert "aten::cos" in shown and "aten::sin" not in shown
-
-
 def test_the_record_is_whole(bench: ModuleType, tmp_path: Path) -> None:
     """Every row has its spread and origin, and the pages show the rows."""
     for theme in bench.RECORDED:
