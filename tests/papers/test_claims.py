@@ -159,30 +159,6 @@ def test_better_than_two_norms_is_better_than_each(
     assert found("contranorm_graphs_norms", tmp_path).verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("none", "contranorm"),
-    [([30, 60, 50], [99, 61, 80]), ([51, 60], [51, 82, 80])],
-)
-def test_noise_decides_no_fall_with_depth(
-    none: list[int], contranorm: list[int], tmp_path: Path
-) -> None:
-    rates(tmp_path, good=True)
-    lines = [line(("accuracy", row, f"L=24, {rate}"), values)
-             for rate in ("5e-4", "1e-4")
-             for row, values in (("none", none), ("contranorm", contranorm))]  # fmt: skip
-    write(tmp_path, "text_rates", lines)
-    assert found("contranorm_fig3a", tmp_path).verdict == UNDECIDED
-
-
-def test_a_rate_without_a_fall_is_no_case(tmp_path: Path) -> None:
-    rates(tmp_path, good=False)
-    lines = [line(("accuracy", row, f"L=24, {rate}"), five(mean))
-             for rate, means in (("5e-4", (60, 80)), ("1e-4", (80, 61)))
-             for row, mean in zip(("none", "contranorm"), means)]  # fmt: skip
-    write(tmp_path, "text_rates", lines)
-    assert found("contranorm_fig3a", tmp_path).verdict == HOLDS
-
-
 @pytest.mark.parametrize(("at_half", "verdict"), [(70, HOLDS), (50, IN_PART)])
 def test_a_cell_agrees_with_the_closest_scale_that_is_run(
     at_half: float, verdict: Verdict, tmp_path: Path
@@ -194,17 +170,6 @@ def test_a_cell_agrees_with_the_closest_scale_that_is_run(
     write(tmp_path, "table5", [line(place, five(60))])
     write(tmp_path, "table5_readings", [line(place, five(at_half), "s = 0.5")])
     assert found("contranorm_table3", tmp_path).verdict == verdict
-
-
-def test_six_comparisons_need_a_sixth_of_the_p(tmp_path: Path) -> None:
-    level = {"accuracy": five(9.7), "mean cosine": five(10.2)}
-    level = {column: [1.001 * value for value in of] for column, of in level.items()}
-    noisy = [value + 1 + d for value, d in zip(five(10), (-0.7, 0.35, 0.7, -0.35, 0))]  # p = 0.016
-    columns = {**level, "effective rank": noisy}
-    lines = [line(("", "none", column), five(10)) for column in columns]
-    lines += [line(("", row, c), of) for row in ("0.01", "0.1", "1") for c, of in columns.items()]
-    write(tmp_path, "contranorm_loss", lines)
-    assert found("contranorm_loss", tmp_path).verdict == HOLDS
 
 
 @pytest.mark.parametrize(
@@ -226,14 +191,6 @@ def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
     lines += [line(("", row, "accuracy"), [10, 50, 31]) for row in ("softmax", "none", "tokens")]
     write(tmp_path, "external_norm", lines)
     assert "+1.00 [" in found("external_norm", tmp_path).measured
-
-
-def test_a_gap_is_that_to_the_rows_of_both_tables(tmp_path: Path) -> None:
-    table6(tmp_path, good=True)
-    rows = {"vanilla": 60, "centered": 60}
-    write(tmp_path, "table6", [line(("Cora", r, "L=16"), five(mean)) for r, mean in rows.items()])
-    gap = found("centered_graphs_tuning6", tmp_path)
-    assert gap.verdict == UNDECIDED and "Cora L=16 +0.0 → +0.0?" in gap.measured
 
 
 def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
