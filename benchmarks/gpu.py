@@ -8,7 +8,6 @@ gets an interrupt, as from Ctrl-C, and continues from its last checkpoint the ne
 the list of finished items are in outputs/gpu, which can be copied from machine to machine.
 """
 
-import contextlib
 import json
 import os
 import shlex
@@ -37,40 +36,27 @@ def queue() -> list[Item]:
     return yaml.safe_load((HERE / "gpu.yaml").read_text("utf-8"))
 
 
-def run(item: Item, folder: Path, until: float) -> bool:
-    """Runs the commands of an item side by side; returns whether all ended without an error."""
-    env = os.environ | {"OVERSMOOTHING_GPU_TESTS": "1"} if item.get("tests") else dict(os.environ)
+def run(item: Item, folder: Path, seconds: float) -> bool:
+    """Runs the commands of an item side by side; returns whether all ended without an error.
+
+    A command that takes longer gets an interrupt, as do its workers, and ``GRACE`` seconds later a
+    kill.
+    """
+    env = os.environ | ({"OVERSMOOTHING_GPU_TESTS": "1"} if item.get("tests") else {})
+    limit = ["timeout", "--signal=INT", f"--kill-after={GRACE}", f"{max(seconds, 0.1):.1f}"]
     started = []
     for number, command in enumerate(item["commands"]):
         words = [sys.executable if word == "python" else word for word in shlex.split(command)]
-        log = (folder / f"{item['name']}-{number}.log").open("ab")
-        started.append(
-            subprocess.Popen(
-                words,
-                cwd=HERE.parent,
-                env=env,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        )
+        with (folder / f"{item['name']}-{number}.log").open("ab") as log:
+            how = {"stdout": log, "stderr": subprocess.STDOUT, "cwd": HERE.parent, "env": env}
+            started.append(subprocess.Popen([*limit, *words], **how))
     try:
-        while any(p.poll() is None for p in started) and time.monotonic() < until:
-            time.sleep(0.2)
-    finally:
-        late = [p for p in started if p.poll() is None]
-        for process in late:
-            os.killpg(process.pid, signal.SIGINT)  # also its workers, as Ctrl-C does
-        try:
-            for process in late:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
-        finally:  # also after a second Ctrl-C
-            for process in late:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-    return not late and not any(p.returncode for p in started)
+        codes = [process.wait() for process in started]
+    except KeyboardInterrupt:
+        for process in started:
+            process.send_signal(signal.SIGINT)  # timeout hands it on
+        raise
+    return not any(codes)
 
 
 def work(items: list[Item], folder: Path, minutes: float) -> None:
@@ -85,7 +71,7 @@ def work(items: list[Item], folder: Path, minutes: float) -> None:
             print(f"{item['name']}: needs {needs} minutes, {left:.1f} are left", flush=True)
         else:
             began = time.monotonic()
-            good = run(item, folder, until)
+            good = run(item, folder, until - began)
             taken = (time.monotonic() - began) / 60
             print(
                 f"{item['name']}: {'done' if good else 'not finished'}, {taken:.1f} minutes; "
