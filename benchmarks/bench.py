@@ -42,10 +42,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
+from bench_page import COLUMNS, SPREAD, Row, load, table, write_page
 from filelock import FileLock
 
 from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 
@@ -242,7 +243,7 @@ def save(rows: Sequence[Row], case: Case, run: Run) -> None:
         kept = {_key(old): old for old in load(folder / f"{theme}.csv")}
         kept |= {_key(new): new for new in made}
         lines = sorted(kept.values(), key=lambda each: (each["case"], each["place"]))
-        write(folder / f"{theme}.csv", lines)
+        write_csv(folder / f"{theme}.csv", COLUMNS, ([of[key] for key in COLUMNS] for of in lines))
         write_page(folder, theme, titles(theme))
 
 

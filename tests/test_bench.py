@@ -1,6 +1,7 @@
 """The harness of the benchmarks, by tiny cases, and the record that they keep."""
 
 import inspect
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -62,7 +63,7 @@ def test_the_record_is_whole(bench: ModuleType, tmp_path: Path) -> None:
             values = [float(row[f"ours{end}"]) for end in bench.SPREAD]
             assert values[1] <= values[0] <= values[2] or values[0] != values[0]
             assert all(row[name] for name in ("n", "command", "commit", "device", "date"))
-        bench.write(tmp_path / f"{theme}.csv", rows)
+        shutil.copy(RECORD / f"{theme}.csv", tmp_path)
         shown = bench.write_page(tmp_path, theme, bench.titles(theme)).read_text("utf-8")
         assert shown == (RECORD / f"{theme}.md").read_text("utf-8"), "bench.py page --publish"
 
