@@ -8,9 +8,6 @@ import pytest
 import yaml
 from in_process import here
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab.search.files import write_trials
-
 ROOT = Path(__file__).parents[2]
 TABLE = """
 tables:
@@ -96,14 +93,6 @@ def test_a_changed_space_is_searched_again(called: Called, folder: Path) -> None
     assert called("tune", "small")[1] == "nothing is missing\n"
     (tuning / "space.yaml").write_text(other.replace("[5, 6]", "[5, 7]"))
     assert "L=3" in called("tune", "small", "--plan")[1]
-
-
-def test_a_damaged_file_of_trials_is_one_line_and_is_kept(tmp_path: Path) -> None:
-    for text in ("column,trial\nL=2\n", "a,b\n1,2\n"):
-        (path := tmp_path / "none.csv").write_text(text)
-        with pytest.raises(InputError, match=r"none\.csv: "):
-            write_trials(path, "L=4", [{"trial": 0}])
-        assert path.read_text() == text
 
 
 def test_two_searches_run_side_by_side(called: Called, folder: Path) -> None:
