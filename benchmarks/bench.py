@@ -5,8 +5,8 @@
     OMP_NUM_THREADS=1 python benchmarks/bench.py centering --tokens 196 785 --rounds 9
     python benchmarks/bench.py page --publish           # results/bench/*.md again, nothing measured
 
-A case is a generator of graph_cases.py, image_cases.py or size_cases.py; its arguments are the
-options of the command. It yields comparisons, which this file measures, and rows that it has
+A case is a generator of graph_cases.py or image_cases.py; its arguments are the options of the
+command. It yields comparisons, which this file measures, and rows that it has
 measured itself.
 
 - **Time.** All forms are built, and each runs once or twice as a warm-up. Then they take turns in
@@ -14,8 +14,8 @@ measured itself.
   Short steps are repeated within a round. On a CPU, seconds are those that the process computed,
   which other processes disturb less than wall time; on a GPU they are wall time. Set
   OMP_NUM_THREADS=1 on a busy machine: threads that wait for a core distort the ratios.
-- **Memory.** The peak while a form is built and makes a step: of allocated tensors on a GPU, and of
-  the resident size of a new process on a CPU. What was allocated before does not count.
+- **Memory.** The peak of allocated tensors while a form is built and makes a step, on a GPU. What
+  was allocated before does not count.
 - **Ratio.** The median over the rounds of theirs / ours, or of ours / theirs for a part that adds
   to the peer's work.
 
@@ -24,17 +24,14 @@ device, threads and commit. bench/*.md shows them.
 """
 
 import argparse
-import ctypes
 import datetime
 import gc
 import inspect
 import os
 import platform
 import re
-import resource
 import shlex
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -45,15 +42,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_page import COLUMNS, SPREAD, Row, load, table, write, write_page
+from bench_page import COLUMNS, SPREAD, Row, load, table, write_page
 from filelock import FileLock
-from torch.profiler import ProfilerActivity, profile
 
 from oversmoothing.errors import InputError, meant
+from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 
-THEMES = ("graphs", "images", "sizes")  # each with a file of cases, and two files in results/bench
+THEMES = ("graphs", "images")  # each with a file of cases, and two files in results/bench
+RECORDED = (*THEMES, "sizes")  # the cases of sizes are gone
+REPLAYED = 5  # steps before; on a GPU one is replayed from a CUDA graph from the fourth on
 SHORTEST = 0.02  # seconds of one form in a round; shorter steps are repeated
 MOST = 100  # repetitions
 SIZES = {"MB": 1e6, "GB": 1e9}
@@ -70,7 +69,7 @@ class Comparison:
             step. What both sides share, such as data, is built before.
         theirs: peer -> the same for the code that ours is compared with; may be empty.
         unit: of the time: begins with "ms", "s" or "CPU s", and says of what.
-        peak: measure of the peak memory, such as "peak MB"; "": not measured.
+        peak: measure of the peak memory on a GPU, such as "peak MB"; "": not measured.
         overhead: peers for which the ratio is ours / theirs.
         agree: gets the steps by work and peer; returns how much they differ, and how much they may.
         note: a sentence about the comparison.
@@ -106,12 +105,11 @@ Case = Callable[..., Generator[Item, list[Row] | None, None]]
 
 @dataclass(frozen=True)
 class Run:
-    """What every case can use: device, rounds, folder of results, lines of a profile or 0."""
+    """What every case can use: device, rounds, folder of results."""
 
     place: torch.device
     rounds: int
     target: Path
-    profile: int = 0
 
     def clock(self) -> float:
         """Seconds: of the clock when a GPU has finished its work, else of this process's CPU."""
@@ -176,39 +174,14 @@ def _seconds(step: Step, number: int, run: Run) -> float:
 
 
 def peak_bytes(make: Make, place: torch.device) -> int:
-    """Measures the peak memory while a form is built and makes a step, above that before.
-
-    On a CPU the process has to be a new one, since the resident size of an old one hides growth.
-    """
+    """Measures the peak memory while a form is built and makes a step, above that before."""
     make()()  # loads libraries, and data that are kept
     gc.collect()
-    if place.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(place)
-        before = torch.cuda.memory_allocated(place)
-        make()()
-        return torch.cuda.max_memory_allocated(place) - before
-    _forget_peak()
-    before = _max_resident()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(place)
+    before = torch.cuda.memory_allocated(place)
     make()()
-    return _max_resident() - before
-
-
-def _max_resident() -> int:
-    """Returns the peak resident size by Linux's counter, since getrusage includes the parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text("utf-8"))[1])
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _forget_peak() -> None:
-    """Returns freed memory, which a step could reuse without growth, and resets Linux's counter."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", "utf-8")
+    return torch.cuda.max_memory_allocated(place) - before
 
 
 def measured(given: Comparison, run: Run) -> tuple[list[Row], str]:
@@ -226,21 +199,11 @@ def measured(given: Comparison, run: Run) -> tuple[list[Row], str]:
     unit = given.unit if run.place.type == "cpu" else given.unit.removeprefix("CPU ")
     rows = given.rows(unit, scaled, note)
     steps.clear()
-    if given.peak:
+    if given.peak and run.place.type == "cuda":
         size = next(SIZES[word] for word in re.findall(r"\w+", given.peak) if word in SIZES)
-        peaks = {name: [_peak(given, name, run) / size] for name in forms}
+        peaks = {name: [peak_bytes(make, run.place) / size] for name, make in forms.items()}
         rows += given.rows(given.peak, peaks, "")
     return rows, wrong
-
-
-def _peak(given: Comparison, name: str, run: Run) -> int:
-    if run.place.type == "cuda":
-        return peak_bytes({**given.ours, **given.theirs}[name], run.place)
-    command = [sys.executable, *sys.argv, "--peak-of", given.key, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr}")
-    return int(done.stdout.split()[-1])
 
 
 def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
@@ -249,9 +212,6 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     with suppress(StopIteration):
         while True:
             item = steps.send(rows)
-            if run.profile:
-                rows = print_profiles(item, run)
-                continue
             rows, wrong = _found(item, run)
             problems += filter(None, [wrong])
             if rows:
@@ -260,28 +220,6 @@ def run_case(case: Case, given: Mapping[str, Any], run: Run) -> int:
     for problem in problems:
         print(f"error: {problem}")
     return int(bool(problems))
-
-
-PROFILED = 10  # steps
-REPLAYED = 5  # steps before; a step on a GPU is replayed from a CUDA graph from the fourth on
-
-
-def print_profiles(item: Item, run: Run) -> None:
-    """Prints which kernels, or on a CPU which operators, take the time of each of our forms."""
-    on_gpu = run.place.type == "cuda"
-    kind = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
-    order = f"self_{'cuda' if on_gpu else 'cpu'}_time_total"
-    for name, make in item.ours.items() if isinstance(item, Comparison) else ():
-        step = make()
-        for _ in range(REPLAYED):
-            step()
-        run.clock()
-        with profile(activities=[kind]) as found:
-            for _ in range(PROFILED):
-                step()
-            run.clock()
-        own = found.key_averages().table(order, run.profile, max_name_column_width=100)
-        print(f"{name}, {PROFILED} steps", own, sep="\n", flush=True)
 
 
 def _found(item: Item, run: Run) -> tuple[list[Row], str]:
@@ -295,14 +233,6 @@ def _found(item: Item, run: Run) -> tuple[list[Row], str]:
         return [], ""
 
 
-def peak_of(case: Case, given: Mapping[str, Any], run: Run, key: str, name: str) -> int:
-    """Returns the peak of one form of a case, in a separate process."""
-    for item in case(run, **given):
-        if isinstance(item, Comparison) and item.key == key:
-            return peak_bytes({**item.ours, **item.theirs}[name], run.place)
-    raise InputError(f"--peak-of: no {key!r} in {case.__name__}")
-
-
 def save(rows: Sequence[Row], case: Case, run: Run) -> None:
     """Writes rows into the record; each replaces an earlier one of the same work and peer."""
     theme = theme_of(case)
@@ -313,7 +243,7 @@ def save(rows: Sequence[Row], case: Case, run: Run) -> None:
         kept = {_key(old): old for old in load(folder / f"{theme}.csv")}
         kept |= {_key(new): new for new in made}
         lines = sorted(kept.values(), key=lambda each: (each["case"], each["place"]))
-        write(folder / f"{theme}.csv", lines)
+        write_csv(folder / f"{theme}.csv", COLUMNS, ([of[key] for key in COLUMNS] for of in lines))
         write_page(folder, theme, titles(theme))
 
 
@@ -350,7 +280,9 @@ def _processor() -> str:
 
 
 def cases(theme: str) -> dict[str, Case]:
-    """Finds the cases of a theme: the generators in its file."""
+    """Finds the cases of a theme: the generators in its file; none if it is only recorded."""
+    if theme not in THEMES:
+        return {}
     module = import_module(_file(theme).stem)
     found = inspect.getmembers(module, inspect.isgeneratorfunction)
     return {name: each for name, each in found if each.__module__ == module.__name__}
@@ -419,20 +351,13 @@ def main() -> int:
     add_publish(parser)
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--rounds", type=whole(), default=5, help="the forms take turns in each")
-    parser.add_argument(
-        "--profile", type=whole(0), default=0, metavar="N", help="print the N costliest kernels"
-    )
-    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)  # key of a comparison, form
     options = parser.parse_args(words[1:])
     if case is None:
         folder = options.target / "bench"
-        print(*(write_page(folder, theme, titles(theme)) for theme in THEMES), sep="\n")
+        print(*(write_page(folder, theme, titles(theme)) for theme in RECORDED), sep="\n")
         return 0
-    run = Run(device(options.device), options.rounds, options.target, options.profile)
+    run = Run(device(options.device), options.rounds, options.target)
     given = {name: getattr(options, name) for name in own}
-    if options.peak_of:
-        print(peak_of(case, given, run, *options.peak_of))
-        return 0
     return run_case(case, given, run)
 
 

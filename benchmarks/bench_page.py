@@ -1,11 +1,10 @@
 """The record of measurements, results/bench/*.csv, and the pages that show it."""
 
-import csv
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from oversmoothing.lab.report import markdown
+from oversmoothing.lab.store.files import read_csv
 
 SPREAD = ("", "_low", "_high")  # median, smallest, largest
 COLUMNS = (
@@ -18,19 +17,7 @@ Row = dict[str, str]
 
 def load(path: Path) -> list[Row]:
     """Reads a record; empty if there is no file."""
-    with suppress(FileNotFoundError), path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-    return []
-
-
-def write(path: Path, lines: Sequence[Row]) -> None:
-    """Writes a record."""
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    fresh.replace(path)
+    return read_csv(path) if path.exists() else []
 
 
 def write_page(folder: Path, theme: str, titles: Mapping[str, str]) -> Path:
@@ -59,6 +46,7 @@ def _gone(name: str) -> str:
 
 
 GONE = {  # commit -> cases that it still has
+    "d823282e": "par paper_steps",
     "be1f76cd": "contranorm energy generator loader minibatch paper_sizes part_means search "
     "seg_step units",
     "a0845598": "launches startup",

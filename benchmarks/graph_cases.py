@@ -1,10 +1,9 @@
-"""What is measured on graphs, beside torch-geometric and plain forms.
+"""What is measured on graphs, beside torch-geometric and methods beside none.
 
 The data are Cora if DATA_ROOT (default: data) has it, else a generated graph, unless a case says
 otherwise.
 """
 
-import copy
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -83,151 +82,37 @@ def stepping(loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> Ca
     return step
 
 
-# ---------------------------------------------------------------- GCNs beside the plain form
+# ---------------------------------------------------------------- GCNs of Table 5
 def graphs(
     run: Run,
     depths: tuple[int, ...] = (2, 8),
     methods: tuple[str, ...] = tuple(METHODS),
 ) -> Iterator[Comparison]:
-    """An epoch of five seeds of a GCN of Table 5, beside the plain form.
+    """An epoch of five seeds of a GCN of Table 5, on a GPU beside that without a CUDA graph.
 
-    ``ours`` is what train.py runs: seeds batched, sparse features, no N × N matrix. The plain form
-    trains one seed after the other with dense features and an explicit N × N softmax.
+    It is what train.py runs: seeds batched, sparse features, no N × N matrix. Records beside the
+    plain form, with dense features and an explicit N × N softmax, and beside ContraNorm's code are
+    of the commits that they name.
     """
-    graph = cora().to(run.place)
-    x, adj = graph.x.to_dense(), adjacency(graph)
-
-    def plain(method: str, depth: int) -> OneByOne:
-        dims = [x.shape[1], *[HIDDEN] * (depth - 1), graph.num_classes]
-        return OneByOne([PlainGCN(method, dims).to(run.place) for _ in SEEDS], graph, x, adj)
-
     for depth, method in product(depths, methods):
-        own = partial(OneBatch, method, depth, run.place)
-        theirs = {"the plain form, seed by seed": partial(plain, method, depth)}
-        if run.place.type != "cpu":
-            theirs["ours without a CUDA graph"] = partial(own, "trainer.cuda_graph=false")
-        quadratic = method == "contranorm"
-        epoch = f"epoch of {len(SEEDS)} seeds on {graph.name}"
+        make = partial(epoch_of, method, depth, run.place)
+        on_gpu = run.place.type != "cpu"
+        name = f"epoch of {len(SEEDS)} seeds on {DATA.removeprefix('data=')}"
         yield Comparison(
-            {f"GCN, {method}, L = {depth}": own},
-            theirs,
-            unit=f"CPU s per {epoch}",
-            peak=f"peak MB per {epoch}" if quadratic else "",
-            agree=logits_differ,
+            {f"GCN, {method}, L = {depth}": make},
+            {"ours without a CUDA graph": partial(make, "trainer.cuda_graph=false")}
+            if on_gpu
+            else {},
+            unit=f"CPU s per {name}",
+            peak=f"peak MB per {name}" if method == "contranorm" else "",
         )
 
 
-class OneBatch:
-    """Trains all seeds in one network, as train.py does."""
-
-    def __init__(self, method: str, depth: int, place: torch.device, *more: str) -> None:
-        cell = ["experiment=gnn_table5", DATA, f"backbone.depth={depth}", *more]
-        fixed = [f"backbone.hidden={HIDDEN}", f"backbone.dropout={DROPOUT}", f"device={place}"]
-        self.loop = training([*cell, *fixed, *METHODS[method]], SEEDS)
-
-    def __call__(self) -> None:
-        self.loop.step()
-
-    def logits(self) -> Tensor:
-        return self.loop.model.eval()()
-
-
-class OneByOne:
-    """Trains one network per seed, one after another."""
-
-    def __init__(self, nets: list[nn.Module], graph: Graph, x: Tensor, adj: Tensor) -> None:
-        self.nets, self.graph, self.x, self.adj = nets, graph, x, adj
-        self.optimizers = [adam(net) for net in nets]
-        self.train = graph.train.nonzero()[:, 0]
-
-    def __call__(self) -> None:
-        for net, optimizer in zip(self.nets, self.optimizers):
-            logits = net.train()(self.x, self.adj)[self.train]
-            optimizer.zero_grad()
-            F.cross_entropy(logits, self.graph.y[self.train]).backward()
-            optimizer.step()
-
-    def logits(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        nets = [copy.deepcopy(net).to(dtype).eval() for net in self.nets]
-        return torch.stack([net(self.x.to(dtype), self.adj.to(dtype)) for net in nets])
-
-
-@torch.no_grad()
-def logits_differ(steps: dict[str, OneBatch | OneByOne]) -> tuple[float, float]:
-    """Compares logits with those of the plain form in float64, at equal weights, without dropout.
-
-    They may differ by four times the error of the plain form in float32.
-    """
-    ours, plain, *_ = steps.values()
-    for seed, net in enumerate(plain.nets):
-        for layer, weight, bias in zip(net.layers, ours.loop.model.weights, ours.loop.model.biases):
-            layer.weight.copy_(weight[seed])
-            layer.bias.copy_(bias[seed])
-    exact = plain.logits(torch.float64)
-    gaps = [(step.logits() - exact).abs().max().item() for step in (plain, *steps.values())]
-    return max(gaps), max(1e-5, 4 * gaps[0])
-
-
-def adjacency(graph: Graph) -> Tensor:
-    """Returns D⁻¹(A + I) as COO (N, N)."""
-    N, place = graph.num_nodes, graph.edges.device
-    indices = torch.cat([graph.edges, torch.arange(N, device=place).expand(2, -1)], dim=1)
-    ones = torch.ones(indices.shape[1], device=place)
-    a = torch.sparse_coo_tensor(indices, ones, (N, N), check_invariants=True).coalesce()
-    values = a.values() / a.sum(dim=1).to_dense()[a.indices()[0]]
-    return torch.sparse_coo_tensor(a.indices(), values, (N, N), check_invariants=True).coalesce()
-
-
-class PlainLayer(nn.Module):
-    """Computes Ã x, then applies the weights. Shapes: x (N, C_in) -> (N, C_out)."""
-
-    def __init__(self, c_in: int, c_out: int, gamma: float) -> None:
-        super().__init__()
-        self.gamma, bound = gamma, 1 / math.sqrt(c_out)
-        self.weight = nn.Parameter(torch.empty(c_in, c_out).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(1, c_out).uniform_(-bound, bound))
-
-    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
-        mixed = torch.spmm(adj, x)
-        if self.gamma:
-            mixed = mixed + self.gamma * x.mean(dim=0)
-        return mixed @ self.weight + self.bias
-
-
-class PlainGCN(nn.Module):
-    """The network of one seed of Table 5, with dense features and N × N matrices.
-
-    Args:
-        method: of ``METHODS``; centered has γ = −1. All except none are followed by one shared
-            LayerNorm.
-        dims: channels from the features to the classes.
-
-    Shapes: x (N, F) -> logits (N, classes).
-    """
-
-    def __init__(self, method: str, dims: list[int]) -> None:
-        super().__init__()
-        gamma = -1.0 if method == "centered" else 0.0
-        self.layers = nn.ModuleList(PlainLayer(*pair, gamma) for pair in pairwise(dims))
-        self.method = method
-        self.layer_norm = nn.Identity() if method == "none" else nn.LayerNorm(HIDDEN)
-
-    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
-        *hidden, last = self.layers
-        for layer in hidden:
-            x = layer(F.dropout(x, DROPOUT, self.training), adj)
-            x = self.layer_norm(self._norm(x, adj)).relu()
-        return last(F.dropout(x, DROPOUT, self.training), adj)
-
-    def _norm(self, x: Tensor, adj: Tensor) -> Tensor:
-        if self.method == "pairnorm":
-            x = x - x.mean(dim=0)
-            return x / (1e-6 + x.square().sum(dim=1).mean()).sqrt()
-        if self.method == "contranorm":
-            x_hat = F.normalize(x, dim=1)
-            similarity = (x_hat @ x_hat.T).masked_fill(adj.to_dense() > 1e-5, -torch.inf)
-            return 2 * x - similarity.softmax(dim=1) @ x
-        return x
+def epoch_of(method: str, depth: int, place: torch.device, *more: str) -> Callable[[], object]:
+    """Returns one epoch of all seeds in one network, as train.py trains them."""
+    cell = ["experiment=gnn_table5", DATA, f"backbone.depth={depth}", *more]
+    fixed = [f"backbone.hidden={HIDDEN}", f"backbone.dropout={DROPOUT}", f"device={place}"]
+    return training([*cell, *fixed, *METHODS[method]], SEEDS).step
 
 
 # ---------------------------------------------------------------- beside torch-geometric
@@ -326,7 +211,7 @@ def slopes(
     limit: float = 10.0,
     methods: tuple[str, ...] = tuple(GROWING),
 ) -> Iterator[Item]:
-    """Time and memory of an epoch by number of nodes, 10³ to 10⁶ at degree 10.
+    """Time, and on a GPU memory, of an epoch by number of nodes, 10³ to 10⁶ at degree 10.
 
     An epoch is one training step of one seed: a GCN of two or eight layers with 32 hidden channels
     on data=sbm with 32 features. A method is not measured beyond the size at which an epoch takes
@@ -342,12 +227,13 @@ def slopes(
         for size in sizes:
             make = {f"{work}, {size:,} nodes": partial(_epoch, name, size)}
             found = yield Comparison(make, unit="CPU s per epoch", peak="peak MB")
-            if not found:  # the peak of one size is measured
-                continue
+            if not found:  # it does not fit on the GPU
+                break
             own.append((size, *(float(each["ours"]) for each in found)))
             if own[-1][1] > limit:
                 break
-        for measure, column in (("time", 1), ("memory", 2)) if own else ():
+        measures = ("time", "memory")[: len(own[0]) - 1] if own else ()  # memory on a GPU only
+        for column, measure in enumerate(measures, start=1):
             large = [(each[0], each[column]) for each in own if each[0] >= 10**4]
             slope = np.polyfit(*np.log(large).T, 1)[0] if large[1:] else math.nan
             yield [row(work, f"exponent of {measure} over nodes", [float(slope)])]

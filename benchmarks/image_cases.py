@@ -24,7 +24,6 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import ViT
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.wsss.network import Network
-from oversmoothing.lab.tasks.wsss.par import PAR
 from oversmoothing.lab.tasks.wsss.settings import Method
 from oversmoothing.lab.tasks.wsss.task import Objective
 from oversmoothing.lab.training.loop import TrainingLoop, compiled
@@ -220,26 +219,6 @@ def _unit_step(
 
 
 # ---------------------------------------------------------------- segmentation
-def par(
-    run: Run, batch: int = 2, side: int = 224, maps: tuple[int, ...] = (4, 21)
-) -> Iterator[Comparison]:
-    """Pixel-adaptive refinement.
-
-    Images have half the side of the crop, as in training. There are a few maps per image, as for
-    pseudo labels (background and present classes, for two background scores), or all 21.
-    """
-
-    def make(K: int) -> Callable[[], Tensor]:
-        images = 0.95 * smooth(batch, 3, side, side) + 0.05 * torch.rand(batch, 3, side, side)
-        masks = (6 * smooth(batch, K, side, side)).softmax(dim=1)
-        given = [each.to(run.place) for each in (images, masks)]
-        return torch.no_grad()(partial(PAR().to(run.place), *given))
-
-    for K in maps:
-        work = f"PAR, {batch} × {K} maps of {side} × {side}"
-        yield Comparison({work: partial(make, K)}, peak="MB")
-
-
 WSSS = {  # form: aggregator, options of the trainer
     "plain": (NoAggregator, {}),
     "centered": (partial(Centered, -1.0), {}),

@@ -79,17 +79,3 @@ runpy.run_path({str(PACKAGE.parents[1] / "examples/collapse.py")!r}, run_name="_
 def test_the_package_alone_imports_no_torch() -> None:
     code = "import oversmoothing; print(oversmoothing.__version__, 'torch' in sys.modules)"
     assert python(code).split()[1:] == ["False"]
-
-
-def test_training_without_its_packages_says_what_to_install() -> None:
-    code = """
-sys.meta_path.insert(0, Missing())
-import contextlib, io
-from oversmoothing.lab.train import main
-with contextlib.redirect_stderr(io.StringIO()) as said:
-    assert main() == 2
-print(said.getvalue())
-"""
-    assert (
-        python(code).split("\n")[0].endswith("pip install '.[repro]' in a clone of the repository")
-    )

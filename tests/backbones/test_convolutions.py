@@ -1,5 +1,6 @@
 """Networks of torch-geometric's convolutions: laws, dropped edges, several seeds."""
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -293,3 +294,9 @@ def test_a_network_compiles_as_one_graph(conv: str) -> None:
     compiled = torch.compile(net, backend="aot_eager", dynamic=True, fullgraph=True)
     torch.testing.assert_close(compiled(x, edges.flip(0)), expected[0])
     torch.testing.assert_close(compiled(x[:20], part), expected[1])
+
+
+def test_without_torch_geometric_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
+    with pytest.raises(InputError, match="pyg needs torch-geometric .*pip install torch-geo"):
+        networks()

@@ -355,3 +355,18 @@ def test_glorot_keeps_the_size_of_features_and_uniform_shrinks_it() -> None:
         sizes[init] = weights.var().item() * 64
     assert sizes["glorot"] == pytest.approx(1, abs=0.1)
     assert sizes["uniform"] == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_the_tuned_gcn_adds_a_linear_map_of_its_input_and_has_a_linear_readout() -> None:
+    """Luo et al., NeurIPS 2024."""
+    edges = torch.tensor([[0, 1, 1, 2, 3, 2], [1, 0, 2, 1, 2, 3]])
+    x = torch.rand(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    options = {"depth": 3, "hidden": 6, "linear": True, "readout": True, "init": "orthogonal"}
+    net = GCN([], x, edges, 2, [0], adjacency="symmetric", **options).double().eval()
+    full = torch.eye(4).double().index_put(tuple(edges), torch.ones(()).double())
+    root = full.sum(dim=1).rsqrt()
+    mix, h = root[:, None] * full * root, x
+    for weight, own, bias in zip(net.weights, net.linear, net.biases):
+        h = (mix @ h @ weight[0] + h @ own[0] + bias[0]).relu()
+    expected = h @ net.dense[0].weight[0] + net.dense[0].bias[0]
+    torch.testing.assert_close(net()[0], expected, rtol=1e-6, atol=1e-7)

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 from packaging.requirements import Requirement
@@ -198,23 +197,6 @@ def test_the_lock_holds_every_package_in_the_range_of_pyproject() -> None:
         if wanted.name != project["name"]:
             [version] = versions[canonicalize_name(wanted.name)]
             assert wanted.specifier.contains(version), text
-
-
-def test_pre_commit_and_workflows_have_the_versions_of_the_project() -> None:
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    lock = (ROOT / "requirements.lock").read_text().splitlines()
-    assert f"ruff=={hooks[0]['rev'].removeprefix('v')}" in lock
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    [oldest] = [r.removeprefix("torch>=") for r in project["dependencies"] if "torch>=" in r]
-    assert f"torch=={oldest}." in (ROOT / ".github/workflows/tests.yml").read_text()
-    assert f"torch {oldest} or newer" in (ROOT / "docs/index.md").read_text()
-
-
-def test_conda_and_make_install_what_the_lock_pins() -> None:
-    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
-    [installed] = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
-    assert installed == ["-c requirements.lock", "-e .[all,dev]"]
-    assert "-c requirements.lock" in (ROOT / "Makefile").read_text()
 
 
 def test_make_lists_every_target_and_table() -> None:

@@ -111,3 +111,15 @@ def test_a_degree_counts_no_self_loop():
     masks = nodes < 2, nodes == 2, nodes == 3
     graph = build("toy", None, nodes % 2, edges, masks, 4, features="degree")
     assert graph.x.to_dense().argmax(dim=1).tolist() == [1, 1, 1, 1]
+
+
+def test_isolated_nodes_are_counted_not_refused():
+    edges = torch.tensor([[0, 1, 5], [1, 0, 5]])  # a self-loop is not a neighbour
+    with pytest.warns(UserWarning, match="toy: 4 nodes have no neighbour"):
+        make(edge_index=edges)
+
+
+def test_to_moves_every_tensor():
+    tensors = [value for value in vars(make().to("meta")).values() if torch.is_tensor(value)]
+    assert len(tensors) == 6
+    assert {tensor.device.type for tensor in tensors} == {"meta"}

@@ -38,16 +38,8 @@ def chosen(split: int) -> None:
 CALLS: dict[Callable, list[tuple[str, dict]]] = {  # function -> what is named, arguments
     csbm.generate: [
         ("data.homophily", {"homophily": 1.5}),
-        ("data.homophily", {"homophily": NAN}),
-        ("data.num_nodes", {"num_nodes": 1}),
-        ("data.num_classes", {"num_classes": 1}),
-        ("data.degree", {"degree": 0}),
         ("data.degree", {"degree": 400}),
-        ("data.features", {"features": 0}),
         ("data.signal", {"signal": float("inf")}),
-        ("data.train_per_class", {"train_per_class": 0}),
-        ("data.num_val", {"num_val": 0}),
-        ("data.seed", {"seed": -1}),
         ("data.homophily", {"degree": -1, "homophily": 2}),  # all at once
     ],
     planetoid.load: [
@@ -97,17 +89,13 @@ CALLS: dict[Callable, list[tuple[str, dict]]] = {  # function -> what is named, 
         ("2 nodes or more", {"y": torch.zeros(1, dtype=torch.long)}),
     ],
     JointAugment: [
-        ("task.augment.crop", {"crop": 0}),
         ("task.augment.scales", {"scales": []}),
         ("task.augment.scales", {"scales": [0.0, 1.0]}),
         ("task.augment.scales", {"scales": [2.0, 0.5], "discrete": False}),
-        ("task.augment.flip", {"flip": 1.5}),
         ("task.augment.fill", {"fill": [124, 116, 104]}),
     ],
     Augment: [
-        ("task.augment.crop", {"crop": 0}),
         ("task.augment.scale", {"scale": [2, 0.5]}),
-        ("task.augment.flip", {"flip": 1.5}),
         ("task.augment.jitter", {"jitter": [0.4, 0.4, 0.2, 0.6]}),
         ("task.augment.jitter", {"jitter": [0.4]}),
         ("task.augment.blur", {"blur": -0.1}),

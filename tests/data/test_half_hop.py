@@ -5,13 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab.arguments import build
 from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data.csbm import generate
 from oversmoothing.lab.data.graph import to_csr
 from oversmoothing.lab.data.half_hop import upsampled
-from oversmoothing.lab.launch.config import compose_config
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -54,13 +51,3 @@ def test_directed_edges_are_mixed_in_both_passes() -> None:
     (factor * mix(eye)[0]).sum().backward()
     torch.testing.assert_close(mix(eye)[0], dense)
     torch.testing.assert_close(eye.grad[0], dense.T @ factor)
-
-
-@pytest.mark.parametrize(
-    ("word", "key"), [("data.of.split=9", "data.of.split"), ("data.alpha=2", "data.alpha")]
-)
-def test_errors_name_the_key_as_it_is_written(word: str, key: str) -> None:
-    with pytest.raises(InputError) as refused:
-        build(compose_config(["data=half_hop", word]).data)
-    assert refused.value.key == key
-    assert "data.protocol" not in str(refused.value)  # the message names data.of.protocol

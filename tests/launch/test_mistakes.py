@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from in_process import here
 
 from oversmoothing.errors import InputError, Problems
 from oversmoothing.lab.launch.command import attempt, command, configs, unfinished
@@ -99,7 +98,6 @@ MISTAKES = {  # how the line begins -> commands, with ; between them
     "-m": "-m trainer.lr=range(0,101) backbone.depth=range(0,101)",
     "--cfg and --multirun": "--cfg job -m",
     "--resolve and --package": "--resolve",
-    "--config-name": "--config-name other",
 }
 
 
@@ -108,25 +106,6 @@ def test_a_mistake_is_told_by_its_key(key: str) -> None:
     for line in MISTAKES[key].split(" ; "):
         [found] = lines(line)
         assert re.match(rf"[+~]*{re.escape(key)}[: =]", found), (line, found)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("table table5 --plan -- backbone.depth=2", "backbone.depth"),
-        ("tune table6 --data cora --columns L=2 -- trainer.lr=9", "trainer.lr"),
-        ("figure fig2 --seed x", "--seed"),
-        ("evaluate --run nothing", "nothing"),
-        ("predict x.jpg --run nothing", "nothing"),
-        ("predict", "--run"),
-        ("report --nothing", "--nothing"),
-    ],
-)
-def test_a_wrong_command_exits_with_2_and_names_the_word(
-    words: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    assert here(words.split(), monkeypatch) == 2
-    assert named in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_all_mistakes_of_a_command_come_together() -> None:
@@ -179,10 +158,9 @@ def test_missing_data_name_the_folder_and_the_files(
 
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    [line] = lines(f"paths.outputs={tmp_path}/file/below")
-    assert line.startswith("paths.outputs: ")
-    [config] = configs([*SMALL, f"paths.outputs={'x' * 300}"])
-    assert "cannot be written" in attempt(config)
+    for folder in (tmp_path / "file/below", "x" * 300):
+        [config] = configs([*SMALL, f"paths.outputs={folder}"])
+        assert "cannot be written" in attempt(config)
 
 
 # A folder of configs of the user's own
@@ -234,10 +212,8 @@ def test_a_mistake_in_an_own_aggregator(
 def test_files_that_are_no_yaml(tmp_path: Path) -> None:
     (tmp_path / "aggregator").mkdir()
     (tmp_path / "aggregator/mine.yml").write_text("_target_: mine.Mine\n")
-    (tmp_path / "aggregator/binary.yaml").write_bytes(b"\xcd\x00\xff")
-    for name, said in (("mine", "mine.yaml"), ("binary", "aggregator=binary")):
-        [line] = lines(f"--config-dir {tmp_path} aggregator={name}")
-        assert said in line
+    [line] = lines(f"--config-dir {tmp_path} aggregator=mine")
+    assert "mine.yaml" in line
 
 
 # Results

@@ -17,7 +17,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import read_mask
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute
-from oversmoothing.lab.launch.trained import DRAWN, TrainedRun, load, untrained
+from oversmoothing.lab.launch.trained import TrainedRun, load, untrained
 from oversmoothing.lab.papers.centered_fig2 import figure2
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.overlap import Confusion
@@ -33,7 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def loaded(folder: Path, seed: int | None = None) -> TrainedRun:
-    return load(folder, seed, "cpu", DRAWN)
+    return load(folder, seed, "cpu", ("wsss", "segmentation"))
 
 
 def segments(run: TrainedRun) -> Evaluator:

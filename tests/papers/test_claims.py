@@ -26,7 +26,7 @@ from made_up_results import (
 from scipy.stats import norm
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.papers.claims import contranorm, engine, graphs, theory
+from oversmoothing.lab.papers.claims import engine, graphs, theory
 from oversmoothing.lab.papers.claims.engine import OTHERS, OWN
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.main import claims, entry, findings, publish, recorded
@@ -159,30 +159,6 @@ def test_better_than_two_norms_is_better_than_each(
     assert found("contranorm_graphs_norms", tmp_path).verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("none", "contranorm"),
-    [([30, 60, 50], [99, 61, 80]), ([51, 60], [51, 82, 80])],
-)
-def test_noise_decides_no_fall_with_depth(
-    none: list[int], contranorm: list[int], tmp_path: Path
-) -> None:
-    rates(tmp_path, good=True)
-    lines = [line(("accuracy", row, f"L=24, {rate}"), values)
-             for rate in ("5e-4", "1e-4")
-             for row, values in (("none", none), ("contranorm", contranorm))]  # fmt: skip
-    write(tmp_path, "text_rates", lines)
-    assert found("contranorm_fig3a", tmp_path).verdict == UNDECIDED
-
-
-def test_a_rate_without_a_fall_is_no_case(tmp_path: Path) -> None:
-    rates(tmp_path, good=False)
-    lines = [line(("accuracy", row, f"L=24, {rate}"), five(mean))
-             for rate, means in (("5e-4", (60, 80)), ("1e-4", (80, 61)))
-             for row, mean in zip(("none", "contranorm"), means)]  # fmt: skip
-    write(tmp_path, "text_rates", lines)
-    assert found("contranorm_fig3a", tmp_path).verdict == HOLDS
-
-
 @pytest.mark.parametrize(("at_half", "verdict"), [(70, HOLDS), (50, IN_PART)])
 def test_a_cell_agrees_with_the_closest_scale_that_is_run(
     at_half: float, verdict: Verdict, tmp_path: Path
@@ -194,17 +170,6 @@ def test_a_cell_agrees_with_the_closest_scale_that_is_run(
     write(tmp_path, "table5", [line(place, five(60))])
     write(tmp_path, "table5_readings", [line(place, five(at_half), "s = 0.5")])
     assert found("contranorm_table3", tmp_path).verdict == verdict
-
-
-def test_six_comparisons_need_a_sixth_of_the_p(tmp_path: Path) -> None:
-    level = {"accuracy": five(9.7), "mean cosine": five(10.2)}
-    level = {column: [1.001 * value for value in of] for column, of in level.items()}
-    noisy = [value + 1 + d for value, d in zip(five(10), (-0.7, 0.35, 0.7, -0.35, 0))]  # p = 0.016
-    columns = {**level, "effective rank": noisy}
-    lines = [line(("", "none", column), five(10)) for column in columns]
-    lines += [line(("", row, c), of) for row in ("0.01", "0.1", "1") for c, of in columns.items()]
-    write(tmp_path, "contranorm_loss", lines)
-    assert found("contranorm_loss", tmp_path).verdict == HOLDS
 
 
 @pytest.mark.parametrize(
@@ -226,14 +191,6 @@ def test_paired_tests_pair_seeds_and_not_places(tmp_path: Path) -> None:
     lines += [line(("", row, "accuracy"), [10, 50, 31]) for row in ("softmax", "none", "tokens")]
     write(tmp_path, "external_norm", lines)
     assert "+1.00 [" in found("external_norm", tmp_path).measured
-
-
-def test_a_gap_is_that_to_the_rows_of_both_tables(tmp_path: Path) -> None:
-    table6(tmp_path, good=True)
-    rows = {"vanilla": 60, "centered": 60}
-    write(tmp_path, "table6", [line(("Cora", r, "L=16"), five(mean)) for r, mean in rows.items()])
-    gap = found("centered_graphs_tuning6", tmp_path)
-    assert gap.verdict == UNDECIDED and "Cora L=16 +0.0 → +0.0?" in gap.measured
 
 
 def test_one_seed_or_seeds_that_differ_decide_no_curve(tmp_path: Path) -> None:
@@ -261,42 +218,6 @@ def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:
     path.write_text(text.replace(",77.31,", ",79.31,"), "utf-8")  # EMANet is best at T = 1 now
     worse = found("hem_eta", tmp_path)
     assert worse.verdict == CONTRADICTED and "1 at T = 1" in worse.measured
-
-
-def networks(folder: Path, **ranks: list[list[float]]) -> Evidence:
-    """Effective rank after each of 12 layers, by aggregator and seed; DeiT-Ti's falls."""
-    folder.mkdir()
-    lines = {table: "" for table in (*contranorm.TABLES, "cls_pretrained")}
-    for name, of in (ranks | {"none ": [[12 - n for n in range(12)]]}).items():
-        config = {"trainer": {"lr": 1e-4}, "aggregator": {"_part_": f"aggregator/{name.strip()}"}}
-        layers = [dict.fromkeys(("effective_rank", "cosine"), seed) for seed in of]
-        seeds = {n: {"layers_after": of, "layers_before": of} for n, of in enumerate(layers)}
-        table = "cls_pretrained" if name == "none " else "text_rates"
-        lines[table] += json.dumps({"id": name, "config": config, "seeds": seeds}) + "\n"
-    for table, text in lines.items():
-        (folder / f"{table}.jsonl").write_text(text)
-    return Evidence(folder)
-
-
-def test_a_rank_falls_where_the_mean_over_seeds_falls_nearly_always(tmp_path: Path) -> None:
-    down = [float(20 - n) for n in range(12)]
-    swapped = [*down[:6], *reversed(down[6:])]  # ρ = -0.76
-    once = [down[1], down[0], *down[2:]]  # ρ = -0.99
-    cases = [([once, down, down], HOLDS), ([swapped], IN_PART)]
-    cases += [([down[::-1], [d / 2 for d in down]], IN_PART)]  # the mean rises
-    for number, (seeds, verdict) in enumerate(cases):
-        evidence = networks(tmp_path / str(number), none=seeds)
-        assert contranorm.falling_rank(evidence).verdict is verdict
-
-
-@pytest.mark.parametrize(("last", "verdict"), [(9.9, CONTRADICTED), (10.1, HOLDS)])
-def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
-    tmp_path: Path, last: float, verdict: Verdict
-) -> None:
-    ours = [[20.0] * 11 + [last + shift] for shift in (-0.05, 0.0, 0.05)]
-    base = [[20.0] * 11 + [5.0 + shift] for shift in (-0.05, 0.01, 0.05)]
-    evidence = networks(tmp_path / "ranks", contranorm=ours, none=base)
-    assert contranorm.no_collapse(evidence).verdict is verdict
 
 
 # Rules

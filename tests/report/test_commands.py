@@ -15,14 +15,6 @@ FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDE
 TABLES = [  # tests/papers/test_cures.py has the others
     name for tables in FILES.values() for name in tables if name != "cures"
 ]
-PAPERS = {
-    "networks": "Deep graph networks",
-    "centered": "Centered",
-    "hemnet": "HEMNet",
-    "contranorm": "ContraNorm",
-    "external": "External Attention",
-    "gcnii": "GCNII",
-}
 HERE = {  # experiments on data that tests have -> the tables on them
     "seg_voc_subset": ("seg_subset", "seg_subset_eta"),
     "cls_digits": ("cls_depth", "cls_depth_tokens"),
@@ -86,12 +78,3 @@ def test_every_wsss_run_passes_every_check(cells: list[Cell], generated: Path) -
     for words in runs:
         random = ["task.adaptation=0"] * any("task.adaptation" in word for word in words)
         assert all_problems(compose_config([*words, *fixed, *random]), known) == []
-
-
-def test_what_was_published_says_where(cells: list[Cell]) -> None:
-    assert FILES.keys() == PAPERS.keys() | {"ours", "study"}
-    for name, tables in FILES.items():
-        for table in tables.keys() & TABLES:
-            about = select(cells, table)[0].about
-            assert about.ours is (name in ("ours", "study"))
-            assert about.ours or about.source.startswith(PAPERS[name])

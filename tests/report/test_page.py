@@ -3,7 +3,7 @@
 import base64
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -13,38 +13,9 @@ from made_up import entries
 from oversmoothing.lab.report.page import PAGES, Section, in_short, page, papers
 from oversmoothing.lab.report.publish import markdown
 
-VOID = {"meta", "img", "link", "br"}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 )
-
-
-class Reader(HTMLParser):
-    """Collects tags, text and attributes; fails on tags that do not match."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    assert not reader.open
-    return reader
 
 
 @pytest.fixture
@@ -65,21 +36,19 @@ def text(figure: Path) -> str:
 
 
 def test_nothing_is_fetched(text: str) -> None:
-    for name, value in read(text).attributes:
-        if name in ("src", "href", "srcset", "data", "action"):
-            assert value.startswith(("data:image/", "#"))
+    for value in re.findall(r'\b(?:src|href|srcset|data|action)="([^"]*)', text):
+        assert value.startswith(("data:image/", "#"))
     assert not re.search(r"url\(|@import|https?://|<script|<link", text)
 
 
 def test_the_figure_is_inside(text: str) -> None:
-    (source,) = [value for name, value in read(text).attributes if name == "src"]
+    (source,) = re.findall(r'\bsrc="([^"]*)', text)
     assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == PNG
 
 
 def test_what_is_given_is_text_not_html(text: str) -> None:
-    texts = read(text).texts
-    for wanted in ("Table <b>5", "a & b", "<i>-1.05", "make table5", "One.", "Two."):
-        assert wanted in texts
+    for given in ("Table <b>5", "a & b", "<i>-1.05", "make table5", "One.", "Two."):
+        assert f">{escape(given)}<" in text
 
 
 def test_the_numbers_are_those_of_the_markdown(text: str) -> None:
@@ -92,7 +61,6 @@ def test_the_numbers_are_those_of_the_markdown(text: str) -> None:
 def test_papers_come_first_with_bars_in_proportion() -> None:
     found = papers(entries())
     shown = page("x", [Section("Table")], found)
-    read(shown)
     assert shown.index('class="papers"') < shown.index('id="s0"')
     for paper in found:
         assert paper.line in shown

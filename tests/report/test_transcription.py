@@ -94,25 +94,3 @@ def test_select_knows_other_names_and_says_what_was_meant(cells: list[Cell]) -> 
 def test_class_values_are_measured_in_the_order_of_the_classes(cells: list[Cell]) -> None:
     names = [c.metric.split(".")[-1] for c in select(cells, "table2", rows=["ours"])[:-1]]
     assert names == ["background", *class_names("voc")]
-
-
-def test_with_centering_stands_against_without(cells: list[Cell]) -> None:
-    for table, shares in (("table4", ("_centered",)), ("wsss_ablation", ("_centered", "_half"))):
-        for cell in select(cells, table):
-            share = next((s for s in shares if cell.key.endswith(s)), None)
-            assert cell.baseline == (cell.key.removesuffix(share) if share else None)
-            assert f"aggregator={'centered' if share else 'none'}" in cell.overrides
-
-
-def test_scales_of_contranorm_are_the_papers(cells: list[Cell]) -> None:
-    def scales(table: str) -> dict[str, str]:
-        return {
-            f"{c.block} {c.column}": [o for o in c.overrides if ".scale=" in o][-1].split("=")[1]
-            for c in select(cells, table)
-            if c.key in ("contranorm", "bert_contranorm") and c.runnable
-        }
-
-    vision, language = scales("contranorm_table2"), scales("contranorm_table1")
-    assert vision.pop("ImageNet-1k L=24") == "0.3" and set(vision.values()) == {"0.2"}
-    assert (language.pop(" RTE"), language.pop(" CoLA")) == ("0.005", "0.01")
-    assert set(language.values()) == {"0.05"}

@@ -8,10 +8,6 @@ import pytest
 import yaml
 from in_process import here
 
-from oversmoothing.errors import InputError
-from oversmoothing.lab.search.files import read_space, write_trials
-from oversmoothing.lab.search.search import CellSearch
-
 ROOT = Path(__file__).parents[2]
 TABLE = """
 tables:
@@ -99,23 +95,6 @@ def test_a_changed_space_is_searched_again(called: Called, folder: Path) -> None
     assert "L=3" in called("tune", "small", "--plan")[1]
 
 
-def test_a_search_that_only_diverges_prints_no_accuracy(called: Called, folder: Path) -> None:
-    space = folder / "results/tuning/small/space.yaml"
-    space.write_text(SPACE.replace("eval_every=1]", "eval_every=1, trainer.lr=1e30]"))
-    space.write_text(space.read_text().replace("trainer.lr: [0.01, 0.1], ", ""))
-    code, out, err = called("tune", "small", "--columns", "L=2")
-    assert code == 1 and "small-centered-L=2: end: all have diverged\n" in out
-    assert "training diverges with every configuration" in err
-
-
-def test_a_damaged_file_of_trials_is_one_line_and_is_kept(tmp_path: Path) -> None:
-    for text in ("column,trial\nL=2\n", "a,b\n1,2\n"):
-        (path := tmp_path / "none.csv").write_text(text)
-        with pytest.raises(InputError, match=r"none\.csv: "):
-            write_trials(path, "L=4", [{"trial": 0}])
-        assert path.read_text() == text
-
-
 def test_two_searches_run_side_by_side(called: Called, folder: Path) -> None:
     assert called("tune", "small", "--jobs", "2")[0] == 0
     assert best_of(folder).keys() == {"L=2", "L=3"}
@@ -136,14 +115,3 @@ def test_mistakes_in_a_later_search_are_found_before_any_work(called: Called, fo
     assert (code, out) == (2, "") and "centred" in err and "'centered'" in err
     code, _, err = called("tune", "plain")
     assert code == 2 and err.startswith("error: plain: ") and err.count("\n") == 1
-
-
-def test_settings_that_another_process_found_are_not_searched_again(folder: Path) -> None:
-    cell = ("small", "", "centered", "L=2", ("experiment=gnn_table6", "aggregator=centered"))
-    path = folder / "results/tuning/small"
-    how = ("data=sbm", "data.num_nodes=310", "backbone.depth=2", f"paths.outputs={folder}")
-    search = CellSearch(*cell, read_space(path / "space.yaml"), path, (*how, "logger=none"))
-    assert "of the validation nodes" in search.run(fresh=False)
-    best = (path / "best.yaml").read_text()
-    assert search.run(fresh=False).endswith("found by another process")
-    assert (path / "best.yaml").read_text() == best

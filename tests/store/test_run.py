@@ -16,7 +16,6 @@ from run_log import log_lines
 from oversmoothing.errors import InputError
 from oversmoothing.lab.store import run as store_run
 from oversmoothing.lab.store.files import replacing, write_atomically, write_text
-from oversmoothing.lab.store.lookup import find
 from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
 
@@ -73,12 +72,6 @@ def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
         assert run.log_file.read_text() == (
             "" if seeds == [1] else json.dumps({"seeds": seeds, "epoch": number}) + "\n"
         )
-
-
-def test_a_word_that_can_be_no_file_names_no_run() -> None:
-    for word in ("a**b", "*", "x" * 300):
-        with pytest.raises(InputError, match="no such run"):
-            find(word)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

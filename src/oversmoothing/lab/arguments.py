@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_method, instantiate
-from omegaconf import DictConfig, OmegaConf
+from hydra.utils import instantiate
+from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, meant
 
@@ -34,25 +33,8 @@ def build(node: DictConfig, **arguments: Any) -> Any:
         return instantiate(node, _convert_="all", **arguments)
     except InstantiationException as error:
         if isinstance(refused := error.__cause__, InputError):
-            raise _with_whole_keys(refused, node, str(error)) from None
+            raise refused from None
         raise
-
-
-def _with_whole_keys(refused: InputError, node: DictConfig, said: str) -> InputError:
-    """Returns the error of a part within a part, which says ``data.split``, with ``data.of.split``.
-
-    Args:
-        refused: error of the inner part.
-        node: the outer part.
-        said: message of Hydra's exception, which ends with the key of the inner part.
-    """
-    outer, _, inner = said.rpartition("full_key: ")[2].partition(".")
-    found = OmegaConf.select(node, inner) if inner else None
-    if not isinstance(found, DictConfig) or "_target_" not in found:
-        return refused
-    own = {*found, *signature(get_method(found["_target_"]))[0]}
-    keys = rf"\b{re.escape(outer)}\.(?=({'|'.join(map(re.escape, own))})\b)"
-    return InputError(re.sub(keys, f"{outer}.{inner}.", str(refused)))
 
 
 def signature_problems(

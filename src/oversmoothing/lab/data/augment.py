@@ -1,6 +1,5 @@
 """Augments images with their masks (EMANet, Li et al., ICCV 2019) or labels (ToCo, CVPR 2023)."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from oversmoothing.checks import at_least, probability, require
 from oversmoothing.errors import InputError
-from oversmoothing.lab.data.image_set import IGNORE, ImageSet, read_mask, read_pil, to_tensor
+from oversmoothing.lab.data.image_set import IGNORE, ImageSet, read_pil, to_tensor
 
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet, RGB; a network that subtracts it sees 0
 
@@ -268,44 +267,27 @@ class Photo:
     truth: Tensor | None
 
 
-def open_photo(
-    word: str, data: ImageSet | None, truths: Path | None = None, longest: int | None = None
-) -> Photo:
+def open_photo(word: str, data: ImageSet | None, longest: int | None = None) -> Photo:
     """Reads an image, and its label and mask if the data set has them.
 
     Args:
-        word: a file, or an id of the data set. A file that belongs to the data set is recognised.
+        word: a file, or an id of the data set.
         data: the data set to look in; None: none.
-        truths: folder of masks ``<name>.png``, used instead of those of the data set.
         longest: largest side in pixels; larger images are shrunk. None: no limit.
 
     Raises:
-        InputError: no such image, a damaged file, or a mask of another size.
+        InputError: no such image, or a damaged file.
     """
-    path, id = Path(word), _id(word, data)
+    path, known = Path(word), data.image_files if data else {}
+    id = word if word in known and not path.exists() else None
     if id is None and not path.exists():
         raise InputError(f"{word}: no such image; expected a file, or an id of the run's data")
     upright = ImageOps.exif_transpose  # as viewers show a photo; masks of data sets lie as stored
     image = to_tensor(upright(read_pil(path))) if id is None else data.image(id)
     label = data.label(id) if id is not None and id in data.present else None
-    file = data.mask_files.get(id) if id is not None else None
-    truth = data.mask(id) if file else None
-    if truths:
-        file = truths / f"{path.stem}.png"
-        truth = read_mask(file)
-    if truth is not None and truth.shape != image.shape[1:]:
-        raise InputError(f"{file}: expected a mask as large as {word}")
+    truth = data.mask(id) if id is not None and id in data.mask_files else None
     image, truth = _shrunk(image, truth, longest)
     return Photo(path.stem, image, label, truth)
-
-
-def _id(word: str, data: ImageSet | None) -> str | None:
-    """Finds the id of an image in the data set; None if it has no such image."""
-    path, files = Path(word), data.image_files if data else {}
-    if not path.exists():
-        return word if word in files else None
-    alike = (id for id, file in files.items() if os.path.basename(file) == path.name)
-    return next((id for id in alike if path.samefile(files[id])), None)
 
 
 def _shrunk(

@@ -257,7 +257,6 @@ def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Data
                 raise OSError(FORBIDDEN)
             kind.download(self)
         except (OSError, http.client.HTTPException) as error:
-            _remove_empty(Path(self.raw_dir), root)
             files = self.raw_file_names
             raise _absent(kind.__name__, Path(self.raw_dir), error, files) from error
 
@@ -265,14 +264,6 @@ def _relocated(kind: type["Dataset"], root: Path, processed: Path) -> type["Data
     if kind.download is not Dataset.download:
         own["download"] = download
     return type(kind.__name__, (kind,), own)
-
-
-def _remove_empty(folder: Path, root: Path) -> None:
-    """Removes the empty folders that torch-geometric created for a download, up to ``root``."""
-    with contextlib.suppress(OSError):  # stops at the first folder that is not empty
-        while folder.is_relative_to(root):
-            folder.rmdir()
-            folder = folder.parent
 
 
 def _absent(name: str, folder: Path, error: Exception, files: Any = ()) -> InputError:

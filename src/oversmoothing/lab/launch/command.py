@@ -6,19 +6,13 @@ parts shows. Hydra gets the command only to show something, or for its launchers
 """
 
 import argparse
-import contextlib
-import io
 import multiprocessing
 import os
-import re
-import shutil
 import signal
 import sys
-import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -56,9 +50,7 @@ SWITCHES = (
     *("--multirun -m", "--shell-completion -sc"),
 )
 WITH_VALUE = ("--package -p", "--config-dir -cd")
-REFUSED = ("--config-path -cp", "--config-name -cn", "--experimental-rerun")
 SHOWN = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-BASES = re.compile(r"(?m)^(\w+: )(?:_\w+, )+")  # the first names of a group, which are sorted
 BUSY = "left for later"
 
 
@@ -120,7 +112,7 @@ def _check(planned: Plan) -> None:
     every, known = planned.configs, dict[str, Any]()
     _stop_at(planned.problems + _sweep_problems(planned) + name_problems(every))
     problems = [line for config in every for line in all_problems(config, known)]
-    _stop_at(problems or _output_problems(every))
+    _stop_at(problems)
 
 
 def name_problems(composed: list[DictConfig]) -> list[str]:
@@ -135,11 +127,6 @@ def _sweep_problems(planned: Plan) -> list[str]:
     for kind, option in chosen.items():
         if option != "basic" and int(os.environ.get("WORLD_SIZE", 1)) > 1:
             problems.append(f"hydra/{kind}={option}: cannot run under torchrun; leave torchrun out")
-    if planned.launcher == "slurm" and shutil.which("srun") is None:
-        problems.append(
-            "hydra/launcher=slurm: this machine has no srun; start the command where SLURM runs, "
-            "or take hydra/launcher=processes"
-        )
     if planned.sweeper == "basic" and any(c.optimize is not None for c in planned.configs):
         problems.append("optimize: only a sweeper of Hydra that chooses the runs reads it")
     if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
@@ -147,23 +134,6 @@ def _sweep_problems(planned: Plan) -> list[str]:
             f"optimize: hydra/sweeper={planned.sweeper} needs a metric; add optimize=… with a key "
             "of the results, such as val_accuracy"
         )
-    return problems
-
-
-def _output_problems(composed: list[DictConfig]) -> list[str]:
-    """Lists output folders that cannot be written, one error line for each."""
-    problems = []
-    for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
-        places = (folder, *folder.absolute().parents)
-        there = next(path for path in places if os.path.exists(path))  # never raises
-        try:
-            with tempfile.TemporaryDirectory(dir=there):
-                pass
-        except OSError as error:
-            problems.append(
-                f"paths.outputs: {folder} cannot be written ({error.strerror}); "
-                "choose another with paths.outputs=…"
-            )
     return problems
 
 
@@ -193,7 +163,7 @@ def _flags(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*")
     for flags in SWITCHES:
         parser.add_argument(*flags.split(), action="store_true")
-    for flags in (*WITH_VALUE, *REFUSED):
+    for flags in WITH_VALUE:
         parser.add_argument(*flags.split())
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=SHOWN)
@@ -212,9 +182,6 @@ def _flag_meant(word: str, known: list[str]) -> str:
 def _misused(given: argparse.Namespace) -> list[str]:
     """Lists flags that are not supported, or not in this combination."""
     problems = []
-    for flag in (flags.split()[0] for flags in REFUSED):
-        if getattr(given, flag.strip("-").replace("-", "_")):
-            problems.append(f"{flag}: not offered here; --config-dir adds a folder of configs")
     modes = {name: getattr(given, name) for name in ("cfg", "info", "multirun", "run")}
     if len(chosen := [f"--{name}" for name, value in modes.items() if value]) > 1:
         problems.append(f"{' and '.join(chosen)}: only one of them at a time")
@@ -326,24 +293,10 @@ def run_by_hydra(words: list[str]) -> None:
     sys.argv[1:] = words
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors, with further lines
     try:
-        with _without_bases():
-            _by_hydra()
+        _by_hydra()
     except CompactHydraException as error:
         complain(*str(error).removeprefix("error: ").splitlines())
         sys.exit(1)
-
-
-@contextlib.contextmanager
-def _without_bases() -> Iterator[None]:
-    """Leaves configs such as ``_graph``, which others extend, out of the groups in Hydra's help."""
-    if not {"-h", "--help"} & {*sys.argv[1:]}:
-        yield
-        return
-    try:
-        with contextlib.redirect_stdout(io.StringIO()) as shown:
-            yield
-    finally:
-        print(BASES.sub(r"\1", shown.getvalue()), end="")
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="config")

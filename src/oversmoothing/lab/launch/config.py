@@ -184,9 +184,6 @@ def base(words: tuple[str, ...]) -> DictConfig:
     """
     try:
         return loader().load_configuration("config", list(words), RunMode.RUN, from_shell=False)
-    except UnicodeDecodeError as error:
-        line = f"{' '.join(words)}: one of these YAML files is no text ({one_line(error)})"
-        raise Problems([line]) from error
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise Problems([one_line(error)]) from error
 

@@ -158,7 +158,7 @@ def main() -> int:
         data = run.data
     for word in options.images:
         try:
-            photo = open_photo(word, data, options.truth, options.longest)
+            photo = open_photo(word, data, options.longest)
             print(*_save(*draw(photo), options.out / photo.name, options.pdf), sep="\n", flush=True)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
@@ -188,7 +188,6 @@ def _options() -> Namespace:
     parser.add_argument("--seed", type=SEED, help="default: the first that was trained")
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")
-    parser.add_argument("--truth", type=Path, help="folder of masks <image>.png")
     parser.add_argument("--crf", action="store_true", help="refine the mask by a dense CRF")
     parser.add_argument(
         "--longest",

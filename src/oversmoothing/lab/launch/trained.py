@@ -28,8 +28,6 @@ from oversmoothing.lab.store.weights import (
 )
 from oversmoothing.lab.tasks.base import Labels, Task
 
-DRAWN = ("wsss", "segmentation")  # tasks whose networks label pixels: they are drawn
-
 
 @dataclass(frozen=True, eq=False)
 class TrainedRun:
