@@ -26,7 +26,7 @@ from made_up_results import (
 from scipy.stats import norm
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.papers.claims import engine, graphs, theory
+from oversmoothing.lab.papers.claims import contranorm, engine, graphs, theory
 from oversmoothing.lab.papers.claims.engine import OTHERS, OWN
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.main import claims, entry, findings, publish, recorded
@@ -218,6 +218,42 @@ def test_a_verdict_changes_with_its_numbers(tmp_path: Path) -> None:
     path.write_text(text.replace(",77.31,", ",79.31,"), "utf-8")  # EMANet is best at T = 1 now
     worse = found("hem_eta", tmp_path)
     assert worse.verdict == CONTRADICTED and "1 at T = 1" in worse.measured
+
+
+def networks(folder: Path, **ranks: list[list[float]]) -> Evidence:
+    """Effective rank after each of 12 layers, by aggregator and seed; DeiT-Ti's falls."""
+    folder.mkdir()
+    lines = {table: "" for table in (*contranorm.TABLES, "cls_pretrained")}
+    for name, of in (ranks | {"none ": [[12 - n for n in range(12)]]}).items():
+        config = {"trainer": {"lr": 1e-4}, "aggregator": {"_part_": f"aggregator/{name.strip()}"}}
+        layers = [dict.fromkeys(("effective_rank", "cosine"), seed) for seed in of]
+        seeds = {n: {"layers_after": of, "layers_before": of} for n, of in enumerate(layers)}
+        table = "cls_pretrained" if name == "none " else "text_rates"
+        lines[table] += json.dumps({"id": name, "config": config, "seeds": seeds}) + "\n"
+    for table, text in lines.items():
+        (folder / f"{table}.jsonl").write_text(text)
+    return Evidence(folder)
+
+
+def test_a_rank_falls_where_the_mean_over_seeds_falls_nearly_always(tmp_path: Path) -> None:
+    down = [float(20 - n) for n in range(12)]
+    swapped = [*down[:6], *reversed(down[6:])]  # ρ = -0.76
+    once = [down[1], down[0], *down[2:]]  # ρ = -0.99
+    cases = [([once, down, down], HOLDS), ([swapped], IN_PART)]
+    cases += [([down[::-1], [d / 2 for d in down]], IN_PART)]  # the mean rises
+    for number, (seeds, verdict) in enumerate(cases):
+        evidence = networks(tmp_path / str(number), none=seeds)
+        assert contranorm.falling_rank(evidence).verdict is verdict
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(9.9, CONTRADICTED), (10.1, HOLDS)])
+def test_half_the_first_rank_is_a_collapse_even_where_it_is_higher(
+    tmp_path: Path, last: float, verdict: Verdict
+) -> None:
+    ours = [[20.0] * 11 + [last + shift] for shift in (-0.05, 0.0, 0.05)]
+    base = [[20.0] * 11 + [5.0 + shift] for shift in (-0.05, 0.01, 0.05)]
+    evidence = networks(tmp_path / "ranks", contranorm=ours, none=base)
+    assert contranorm.no_collapse(evidence).verdict is verdict
 
 
 # Rules

@@ -8,6 +8,7 @@ parts shows. Hydra gets the command only to show something, or for its launchers
 import argparse
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -127,6 +128,11 @@ def _sweep_problems(planned: Plan) -> list[str]:
     for kind, option in chosen.items():
         if option != "basic" and int(os.environ.get("WORLD_SIZE", 1)) > 1:
             problems.append(f"hydra/{kind}={option}: cannot run under torchrun; leave torchrun out")
+    if planned.launcher == "slurm" and shutil.which("srun") is None:
+        problems.append(
+            "hydra/launcher=slurm: this machine has no srun; start the command where SLURM runs, "
+            "or take hydra/launcher=processes"
+        )
     if planned.sweeper == "basic" and any(c.optimize is not None for c in planned.configs):
         problems.append("optimize: only a sweeper of Hydra that chooses the runs reads it")
     if planned.sweeper != "basic" and any(c.optimize is None for c in planned.configs):
