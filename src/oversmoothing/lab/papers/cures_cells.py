@@ -112,12 +112,10 @@ def read(path: Path) -> list[Record]:
     Raises:
         InputError: the file has another form.
     """
-    if not path.exists():
-        return []
-    kinds = Record.__annotations__
+    lines, kinds = read_csv(path) if path.exists() else (), Record.__annotations__
     try:
-        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in read_csv(path)]
-    except (ValueError, KeyError, TypeError) as error:
+        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
+    except (ValueError, KeyError) as error:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 

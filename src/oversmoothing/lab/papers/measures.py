@@ -131,8 +131,9 @@ def load(path: Path) -> list[Row]:
     Raises:
         InputError: the file has another form.
     """
+    lines = read_csv(path) if path.exists() else ()
     try:
-        return [_row(line) for line in (read_csv(path) if path.exists() else ())]
+        return [_row(line) for line in lines]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
 

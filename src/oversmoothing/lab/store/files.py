@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import glob
+import gzip
 import hashlib
 import os
 import secrets
@@ -13,7 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from oversmoothing.errors import InputError
+from filelock import FileLock
+
+from oversmoothing.errors import InputError, reason_of
 
 OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
 FORBIDDEN = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
@@ -92,6 +95,21 @@ def write_text(path: Path, text: str, option: str = "") -> None:
 
 
 @contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Context that one process at a time enters, to read a file and to write it anew.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = lock.acquire()
+    with held:
+        yield
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Context with the name of a temporary file or folder, which is renamed to ``path`` at the end.
 
@@ -116,9 +134,22 @@ def _remove(path: Path) -> None:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Returns the lines of a table by the names of its columns."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    """Returns the lines of a table by the names of its columns; its name may end in ``.gz``.
+
+    Raises:
+        InputError: the file is damaged, or a line has more or fewer columns than the first.
+        OSError: there is no such file, or it cannot be opened.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        try:
+            rows = [row for row in csv.reader(file, strict=True) if row]
+            if len({*map(len, rows)}) != 1:
+                raise ValueError("it is empty, or lines have more or fewer columns than the first")
+        except (ValueError, EOFError, gzip.BadGzipFile, csv.Error) as error:
+            way = "restore it with git, or remove it if git does not have it"
+            raise InputError(f"{path}: is damaged ({reason_of(error)}); {way}") from None
+    return [dict(zip(rows[0], row)) for row in rows[1:]]
 
 
 def short_sha256(content: bytes) -> str:
