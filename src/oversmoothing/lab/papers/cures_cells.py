@@ -21,7 +21,7 @@ from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.papers import RESULTS
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.report.verdict import Measured
-from oversmoothing.lab.store.files import read_csv
+from oversmoothing.lab.store.files import alone, read_csv
 from oversmoothing.lab.store.identity import run_id
 
 BASELINE = "none"
@@ -119,9 +119,16 @@ def read(path: Path) -> list[Record]:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 
-def write(path: Path, records: Iterable[Record]) -> Path:
-    """Writes the records, sorted."""
-    return write_csv(path, Record._fields, sorted(set(records)))
+def add(path: Path, records: Sequence[Record], instead: bool = False) -> None:
+    """Adds records to a file, sorted; other processes may add theirs at the same time.
+
+    Args:
+        instead: whether they replace all records of their cells.
+    """
+    places = {record.place for record in records if instead}
+    with alone(path):
+        kept = (record for record in read(path) if record.place not in places)
+        write_csv(path, Record._fields, sorted({*kept, *records}))
 
 
 def by_candidate(records: Iterable[Record]) -> dict[Place, dict[str, list[Record]]]:

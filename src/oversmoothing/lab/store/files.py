@@ -95,14 +95,18 @@ def write_text(path: Path, text: str, option: str = "") -> None:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Context that one process at a time enters, to read a file and to write it anew.
+def alone(path: Path, option: str = "") -> Iterator[None]:
+    """Context that one process at a time enters, to read files of a folder and write them anew.
+
+    Args:
+        path: of a file in the folder, which is made if it is missing.
+        option: see ``writing``.
 
     Raises:
         InputError: the folder cannot be written.
     """
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    with writing(path):
+    lock = FileLock(path.with_name(".lock"))
+    with writing(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)
         held = lock.acquire()
     with held:
