@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +46,7 @@ from oversmoothing.lab.processes import (
     in_processes,
 )
 from oversmoothing.lab.store.environment import named_device
+from oversmoothing.lab.store.files import OUTPUTS, require_writable
 from oversmoothing.lab.store.identity import may_decide
 from oversmoothing.lab.store.results import mean, setting, summary
 from oversmoothing.lab.store.run import Busy
@@ -154,16 +154,10 @@ def _output_problems(composed: list[DictConfig]) -> list[str]:
     """Lists output folders that cannot be written, one error line for each."""
     problems = []
     for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
-        places = (folder, *folder.absolute().parents)
-        there = next(path for path in places if os.path.exists(path))  # never raises
         try:
-            with tempfile.TemporaryDirectory(dir=there):
-                pass
-        except OSError as error:
-            problems.append(
-                f"paths.outputs: {folder} cannot be written ({error.strerror}); "
-                "choose another with paths.outputs=…"
-            )
+            require_writable(folder, OUTPUTS)
+        except InputError as error:
+            problems.append(f"{OUTPUTS}: {error}")
     return problems
 
 

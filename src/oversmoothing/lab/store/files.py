@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -66,6 +67,14 @@ def writing(path: Path, option: str = "") -> Iterator[None]:
             f"{path}: cannot be written ({error.strerror or error}); free the disk or choose a "
             f"writable folder{f' with {way}' if way else ''}, then run the same command again"
         ) from error
+
+
+def require_writable(folder: Path, option: str = "") -> None:
+    """Raises InputError if a folder, or the one it would be made in, cannot be written."""
+    places = (folder, *folder.absolute().parents)
+    there = next(path for path in places if os.path.exists(path))  # never raises
+    with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
+        pass
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: str = "") -> None:
