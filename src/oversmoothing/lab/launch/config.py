@@ -188,7 +188,9 @@ def base(words: tuple[str, ...]) -> DictConfig:
         line = f"{' '.join(words)}: one of these YAML files is no text ({one_line(error)})"
         raise Problems([line]) from error
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise Problems([one_line(error)]) from error
+        line = one_line(error)
+        plugin = "Could not load 'hydra/" in line  # only its package has this config
+        raise Problems([f"{line} {install('sweeps')}" if plugin else line]) from error
 
 
 @cache
