@@ -43,12 +43,12 @@ from typing import Any
 
 import torch
 from bench_page import COLUMNS, SPREAD, Row, load, table, write_page
-from filelock import FileLock
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.drawing.files import write_csv
 from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
+from oversmoothing.lab.store.files import alone
 
 THEMES = ("graphs", "images")  # each with a file of cases, and two files in results/bench
 RECORDED = (*THEMES, "sizes")  # the cases of sizes are gone
@@ -238,8 +238,7 @@ def save(rows: Sequence[Row], case: Case, run: Run) -> None:
     theme = theme_of(case)
     made = [{**dict.fromkeys(COLUMNS, ""), **each, **_origin(case, run)} for each in rows]
     folder = run.target / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    with alone(folder / f"{theme}.csv"):
         kept = {_key(old): old for old in load(folder / f"{theme}.csv")}
         kept |= {_key(new): new for new in made}
         lines = sorted(kept.values(), key=lambda each: (each["case"], each["place"]))

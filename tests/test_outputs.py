@@ -44,6 +44,17 @@ def test_a_command_writes_below_outputs(
         assert (tmp_path / "outputs" / name).stat().st_size, name
 
 
+@pytest.mark.parametrize("words", ["figure deep_gcns", "table gcnii", "tune table6", "report"])
+def test_a_folder_that_cannot_be_written_is_named_before_any_work(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs").write_text("a file in its place")
+    assert here(words.split(), monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("error: outputs: ")
+
+
 def test_a_table_keeps_recorded_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

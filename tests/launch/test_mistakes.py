@@ -158,9 +158,10 @@ def test_missing_data_name_the_folder_and_the_files(
 
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "file/below", "x" * 300):
-        [config] = configs([*SMALL, f"paths.outputs={folder}"])
-        assert "cannot be written" in attempt(config)
+    [line] = lines(f"paths.outputs={tmp_path}/file/below")
+    assert line.startswith("paths.outputs: ")
+    [config] = configs([*SMALL, f"paths.outputs={'x' * 300}"])
+    assert "cannot be written" in attempt(config)
 
 
 # A folder of configs of the user's own

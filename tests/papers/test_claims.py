@@ -1,9 +1,11 @@
 """Claims of the papers: entries are complete, and verdicts follow from the numbers."""
 
+import importlib
 import itertools
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,11 +127,26 @@ def test_a_claim_waits_for_its_runs_and_then_follows_their_numbers(
     assert worse.verdict == (NOT_REPRODUCED if cannot else CONTRADICTED) and worse.n
 
 
-def test_a_claim_without_its_runs_keeps_its_record(tmp_path: Path) -> None:
-    claim, old = BY_NAME["hem_order"], recorded(RESULTS)["hem_order"]
+@pytest.mark.parametrize("left", [None, "", "a,b\n1\n", "\xff"])
+def test_without_its_results_a_claim_keeps_its_record_and_the_file_is_named(
+    left: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main = importlib.import_module("oversmoothing.lab.papers.claims.main")
+    monkeypatch.setattr(main, "records_of", lambda _: tmp_path)
+    shutil.copy(RESULTS / "claims.json", tmp_path)
+    (tmp_path / "tables").mkdir()
+    if left is not None:
+        (tmp_path / "tables/seg_subset.csv").write_text(left, "latin-1")
+    assert main.main(["--only", "hem_order"]) == 1
+    out, err = capsys.readouterr()
+    assert "hem_order: " in err and "tables/seg_subset.csv" in err and err.count("\n") == 1
+    assert recorded(tmp_path / "outputs") == recorded(RESULTS) and "hem_order" not in out
+
+
+def test_a_claim_waits_with_the_command_of_its_runs(tmp_path: Path) -> None:
+    claim, earlier = BY_NAME["hem_order"], {"measured": "no", "n": "", "verdict": str(NOT_RUN)}
     write(tmp_path, "seg_subset", [])
-    assert findings(claim, Evidence(tmp_path), old) == old
-    earlier = {"measured": "an earlier reason", "n": "", "verdict": str(NOT_RUN)}
     assert "oversmoothing table" in findings(claim, Evidence(tmp_path), earlier)["measured"]
     with pytest.raises(NotRecordedError):
         Evidence(tmp_path).measured("seg_subset")

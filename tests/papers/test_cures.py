@@ -4,6 +4,7 @@ import math
 import pickle
 from argparse import Namespace
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -134,8 +135,8 @@ def test_recorded_seeds_are_not_run_again(
 ) -> None:
     cell = tiny[PLACE]
     found = cures_cells.run_cell(PLACE, cell, [], [f"paths.outputs={tmp_path / 'a'}"])
-    path = cures_cells.write(tmp_path / "cures.csv", found)
-    again = cures_cells.read(path)
+    cures_cells.add(tmp_path / "cures.csv", found)
+    again = cures_cells.read(tmp_path / "cures.csv")
     assert sorted(again) == sorted(found)
     assert cures_cells.measure(tiny, again).keys() == {PLACE}
     elsewhere = [f"paths.outputs={tmp_path / 'b'}"]
@@ -143,6 +144,14 @@ def test_recorded_seeds_are_not_run_again(
     assert sorted(cures_cells.run_cell(PLACE, cell, without, elsewhere)) == sorted(found)
     monkeypatch.setattr("oversmoothing.lab.launch.command.attempt", None)  # would raise
     assert sorted(cures_cells.run_cell(PLACE, cell, again, elsewhere)) == sorted(found)
+
+
+def test_records_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Threads stand for processes: each opens the file of the lock for itself."""
+    path, each = tmp_path / "cures.csv", [[record("", seed, 1.0, 1.0)] for seed in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        [*threads.map(cures_cells.add, [path] * len(each), each)]
+    assert cures_cells.read(path) == sum(each, [])
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

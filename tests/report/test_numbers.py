@@ -9,7 +9,16 @@ import yaml
 from guide import ROOT
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.report.numbers import NUMBER, TABLE, facts, holds, problems, update, value
+from oversmoothing.lab.report.numbers import (
+    NUMBER,
+    TABLE,
+    facts,
+    holds,
+    main,
+    problems,
+    update,
+    value,
+)
 
 RESULTS = ROOT / "results"
 FACTS = facts(RESULTS)
@@ -97,6 +106,7 @@ def test_new_results_change_numbers_and_tables_and_nothing_else(page: Path) -> N
         ("Cora reaches {}", "table5/*:x", "table5/*:x"),
         ("Cora reaches {}", "table5:missing; table5:missing", "for each {}"),
         ("Squirrel", "table5/*/a/* ~ table5/*/none/*", "no result"),
+        ("Squirrel", "1 < 2; 1 == 2", "1 == 2"),
         ("Squirrel", "claims hem_order", "a table"),
     ],
 )
@@ -110,12 +120,13 @@ def test_a_lost_quote_and_an_unknown_source_are_one_line(
     assert quote in str(error.value) or source in str(error.value)
 
 
-def test_a_broken_condition_names_its_sentence(page: Path) -> None:
+def test_a_broken_condition_names_its_sentence(page: Path, capsys) -> None:
     results = written(page, "All is\nwell.", **{"All is well": "1 < 2; 1 > 2; 2 > 1; 3 > 4"})
     assert [line.split(": ")[1:3] for line in problems(results, "docs/page.md")] == [
         ["'All is well'", "1 > 2 does not hold; write the sentence anew"],
         ["'All is well'", "3 > 4 does not hold; write the sentence anew"],
     ]
+    assert main(results) == 1 and capsys.readouterr().err.count("does not hold") == 2
 
 
 def test_the_published_value_is_the_corrected_one() -> None:

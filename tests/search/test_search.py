@@ -13,7 +13,7 @@ from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.files import Space, read_space, words_of
-from oversmoothing.lab.search.search import Search, epochs, mean, work_of
+from oversmoothing.lab.search.search import CellSearch, Search, epochs, mean, work_of
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, without_test
 from oversmoothing.lab.tasks.nodes import Update
 
@@ -152,11 +152,12 @@ def test_the_state_of_other_settings_is_not_continued(
         (["trainer.selection=last"], "trainer"),
     ],
 )
-def test_what_a_search_cannot_judge_is_refused(words: list[str], key: str) -> None:
-    settings = ["trainer.selection=best-val", "trainer.eval_every=1", *words]
-    own = work_of([compose_config([*BASE[:4], *settings])])
+def test_what_a_search_cannot_judge_is_refused(words: list[str], key: str, tmp_path: Path) -> None:
+    settings = ("trainer.selection=best-val", "trainer.eval_every=1", *words)
+    space = SPACE.model_copy(update={"trials": 1})
+    cell = ("table", "", "none", "L=2", (*BASE[:4], *settings), space)
     with pytest.raises(InputError, match=f"^{key}: "):
-        search(own)
+        CellSearch(*cell, tmp_path).configs()
 
 
 def test_the_plan_counts_the_epochs_of_a_search() -> None:

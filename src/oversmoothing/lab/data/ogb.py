@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.data.graph import Graph, build, kept
-from oversmoothing.lab.store.files import sha256, short_sha256
+from oversmoothing.lab.store.files import alone, sha256, short_sha256
 from oversmoothing.lab.store.weights import load_tensors, save_tensors
 
 PARTS = ("train", "valid", "test")
@@ -115,22 +114,15 @@ def _checksum(name: str, folder: Path, files: dict[str, Path]) -> str:
 def _cached(folder: Path, name: str, files: dict[str, Path]) -> dict[str, Tensor]:
     """Returns the tensors of the files; the text is read once, by one process at a time."""
     path = folder / "tensors.pt"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
-            if path.exists():
-                try:
-                    return load_tensors(path)
-                except Exception:  # a damaged archive may raise any error
-                    warnings.warn(f"{path}: unreadable; it is written anew", stacklevel=2)
-            read = _read(name, files)
-            save_tensors(path, read, "paths.cache")
-            return read
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror or error}); choose another folder with "
-            "paths.cache=…"
-        ) from error
+    with alone(path, "paths.cache"):
+        if path.exists():
+            try:
+                return load_tensors(path)
+            except Exception:  # a damaged archive may raise any error
+                warnings.warn(f"{path}: unreadable; it is written anew", stacklevel=2)
+        read = _read(name, files)
+        save_tensors(path, read, "paths.cache")
+        return read
 
 
 def _read(name: str, files: dict[str, Path]) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from oversmoothing.errors import InputError, meant, reason_of
@@ -21,7 +20,7 @@ from oversmoothing.lab.data import splits
 from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
 from oversmoothing.lab.data.loading import seeded
 from oversmoothing.lab.data.unpickle import restricted
-from oversmoothing.lab.store.files import FORBIDDEN, offline, short_sha256
+from oversmoothing.lab.store.files import FORBIDDEN, alone, offline, short_sha256
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
@@ -164,14 +163,7 @@ def read(
     """
     name = kind.__name__
     processed = cache.with_name(f"{cache.name}-pyg-{importlib.metadata.version('torch-geometric')}")
-    try:
-        processed.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = error.strerror or error
-        raise InputError(
-            f"{processed}: cannot be written ({why}); choose another folder with paths.cache=…"
-        ) from error
-    with FileLock(processed / ".lock"), all_seeded(seed), restricted():
+    with alone(processed / "files", "paths.cache"), all_seeded(seed), restricted():
         try:
             return _built(kind, options, root, processed / "files")
         except InputError:

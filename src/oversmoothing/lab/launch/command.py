@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -42,6 +43,7 @@ from oversmoothing.lab.processes import (
     in_processes,
 )
 from oversmoothing.lab.store.environment import named_device
+from oversmoothing.lab.store.files import OUTPUTS, require_writable
 from oversmoothing.lab.store.identity import may_decide
 from oversmoothing.lab.store.results import mean, setting, summary
 from oversmoothing.lab.store.run import Busy
@@ -113,7 +115,7 @@ def _check(planned: Plan) -> None:
     every, known = planned.configs, dict[str, Any]()
     _stop_at(planned.problems + _sweep_problems(planned) + name_problems(every))
     problems = [line for config in every for line in all_problems(config, known)]
-    _stop_at(problems)
+    _stop_at(problems or _output_problems(every))
 
 
 def name_problems(composed: list[DictConfig]) -> list[str]:
@@ -140,6 +142,17 @@ def _sweep_problems(planned: Plan) -> list[str]:
             f"optimize: hydra/sweeper={planned.sweeper} needs a metric; add optimize=… with a key "
             "of the results, such as val_accuracy"
         )
+    return problems
+
+
+def _output_problems(composed: list[DictConfig]) -> list[str]:
+    """Lists output folders that cannot be written, one error line for each."""
+    problems = []
+    for folder in dict.fromkeys(Path(config.paths.outputs) for config in composed):
+        try:
+            require_writable(folder, OUTPUTS)
+        except InputError as error:
+            problems.append(f"{OUTPUTS}: {error}")
     return problems
 
 

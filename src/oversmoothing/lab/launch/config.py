@@ -185,7 +185,9 @@ def base(words: tuple[str, ...]) -> DictConfig:
     try:
         return loader().load_configuration("config", list(words), RunMode.RUN, from_shell=False)
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise Problems([one_line(error)]) from error
+        line = one_line(error)
+        plugin = "Could not load 'hydra/" in line  # only its package has this config
+        raise Problems([f"{line} {install('sweeps')}" if plugin else line]) from error
 
 
 @cache

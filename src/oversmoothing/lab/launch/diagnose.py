@@ -24,7 +24,7 @@ from oversmoothing.errors import InputError, complain, described, install, meant
 from oversmoothing.lab.data.loading import evenly_spaced
 from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
 from oversmoothing.lab.store.environment import device
-from oversmoothing.lab.store.files import FORBIDDEN, offline, writing
+from oversmoothing.lab.store.files import FORBIDDEN, offline, require_writable, writing
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 512  # tokens of a text; longer ones are cut
@@ -50,6 +50,8 @@ class Subject:
 def main() -> int:
     """Measures the model that the command line names. Raises InputError for bad input."""
     options = _options()
+    folder = options.out or Path("outputs/diagnose") / re.sub(r"[^\w.-]+", "-", options.source)
+    require_writable(folder)
     subject = find(options)
     report = diagnose(
         subject.model,
@@ -62,7 +64,6 @@ def main() -> int:
         seed=options.seed or 0,
     )
     print(f"{options.source}, {subject.described}\n{report}\n")
-    folder = options.out or Path("outputs/diagnose") / re.sub(r"[^\w.-]+", "-", options.source)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     report.to_csv(folder / "layers.csv")

@@ -8,10 +8,10 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
-from oversmoothing.lab.store.files import results
+from oversmoothing.lab.store.files import require_writable, results
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
 OUTPUTS = Path("outputs")
@@ -64,6 +64,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog, description=about, epilog=end, formatter_class=lines, allow_abbrev=False
         )
+
+    def parse_args(self, *given: Any) -> argparse.Namespace:
+        """Also raises InputError if the command would write its results where it cannot."""
+        options = super().parse_args(*given)
+        if "target" in options and not getattr(options, "plan", False):
+            require_writable(options.target)
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Raises Problems: each line names the option, what was expected, and where help is."""

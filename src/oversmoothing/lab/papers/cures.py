@@ -25,6 +25,7 @@ from oversmoothing.lab.papers.cures_cells import (
     Place,
     Record,
     Study,
+    add,
     by_candidate,
     measure,
     read,
@@ -32,7 +33,6 @@ from oversmoothing.lab.papers.cures_cells import (
     select,
     study,
     today,
-    write,
 )  # fmt: skip
 from oversmoothing.lab.papers.cures_figures import draw, draw_depths
 from oversmoothing.lab.papers.cures_page import HEAD, asked, compare, page, rows
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     if options.plan:
         print(*(p.command() for p in missing), f"missing cells: {len(missing)}", sep="\n")
         return 0
-    write(path, known)
+    add(path, known)
     failed = 0 if options.draw else _run_cells(whole, missing, path, options)
     records = read(path)
     written = write_all(whole, records, options.target, options.pdf)
@@ -94,7 +94,7 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
         if found is None:
             failed += 1
             continue
-        write(path, [*(record for record in read(path) if record.place != place), *found])
+        add(path, found, instead=True)
         print(f"cell {number} of {len(missing)}: {', '.join(map(str, place))}", flush=True)
     return failed
 

@@ -21,7 +21,7 @@ from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.papers import RESULTS
 from oversmoothing.lab.report.tables import Cell, load
 from oversmoothing.lab.report.verdict import Measured
-from oversmoothing.lab.store.files import read_csv
+from oversmoothing.lab.store.files import alone, read_csv
 from oversmoothing.lab.store.identity import run_id
 
 BASELINE = "none"
@@ -112,18 +112,23 @@ def read(path: Path) -> list[Record]:
     Raises:
         InputError: the file has another form.
     """
-    if not path.exists():
-        return []
-    kinds = Record.__annotations__
+    lines, kinds = read_csv(path) if path.exists() else (), Record.__annotations__
     try:
-        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in read_csv(path)]
-    except (ValueError, KeyError, TypeError) as error:
+        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
+    except (ValueError, KeyError) as error:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 
-def write(path: Path, records: Iterable[Record]) -> Path:
-    """Writes the records, sorted."""
-    return write_csv(path, Record._fields, sorted(set(records)))
+def add(path: Path, records: Sequence[Record], instead: bool = False) -> None:
+    """Adds records to a file, sorted; other processes may add theirs at the same time.
+
+    Args:
+        instead: whether they replace all records of their cells.
+    """
+    places = {record.place for record in records if instead}
+    with alone(path):
+        kept = (record for record in read(path) if record.place not in places)
+        write_csv(path, Record._fields, sorted({*kept, *records}))
 
 
 def by_candidate(records: Iterable[Record]) -> dict[Place, dict[str, list[Record]]]:

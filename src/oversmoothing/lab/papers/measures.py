@@ -50,7 +50,7 @@ from oversmoothing.lab.papers.cures_cells import (
     select,
     study,
 )
-from oversmoothing.lab.store.files import read_csv
+from oversmoothing.lab.store.files import alone, read_csv
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.nodes import FullBatchLoop
 from oversmoothing.metrics import graphs, smoothness
@@ -114,11 +114,11 @@ def main(argv: list[str]) -> int:
     rows = {row[:6]: row for file in files for row in load(file)}
     if not select(study(), graph=options.graphs, layers=options.layers):
         raise InputError("measures: the study has no networks of these graphs and layers")
+    add(path, rows.values())
     for found in (trained if options.trained else untrained)(options, rows):
-        rows |= {row[:6]: row for row in found}
-        _write(path, rows)
+        add(path, found)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
-    print(_write(path, rows))
+    print(path)
     every, stem = load(path), options.target / "figures/measures"  # as rounded as the file
     print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
     print(*save(draw(every), stem, options.pdf), sep="\n")
@@ -131,8 +131,9 @@ def load(path: Path) -> list[Row]:
     Raises:
         InputError: the file has another form.
     """
+    lines = read_csv(path) if path.exists() else ()
     try:
-        return [_row(line) for line in (read_csv(path) if path.exists() else ())]
+        return [_row(line) for line in lines]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
 
@@ -145,12 +146,15 @@ def _row(line: Mapping[str, str]) -> Row:
     )
 
 
-def _write(path: Path, rows: Rows) -> Path:
-    shown = (
-        (*row[:-1], *("" if value != value else f"{value:.4g}" for value in row.values))
-        for row in sorted(rows.values())
-    )
-    return write_csv(path, HEADER, shown)
+def add(path: Path, rows: Iterable[Row]) -> None:
+    """Adds networks to a file; other processes may add theirs at the same time."""
+    with alone(path):
+        every = {row[:6]: row for row in (*load(path), *rows)}
+        shown = (
+            (*row[:-1], *("" if value != value else f"{value:.4g}" for value in row.values))
+            for row in sorted(every.values())
+        )
+        write_csv(path, HEADER, shown)
 
 
 def untrained(options: Namespace, rows: Rows) -> Iterator[list[Row]]:

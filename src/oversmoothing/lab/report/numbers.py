@@ -34,12 +34,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, complain, reason_of
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.claims import brief, read_claims, short
 from oversmoothing.lab.report.verdict import Measured, Verdict, differ
 from oversmoothing.lab.store.files import read_csv, write_text
+from oversmoothing.lab.store.files import results as results_folder
 
 FACTS = "docs/facts.yaml"
 BY_HAND = "by hand"
@@ -51,9 +53,15 @@ Quotes = dict[str, str]
 Line = dict[str, str]
 
 
-def main() -> None:
-    """Rewrites the pages."""
-    print(*update(Path("results")), sep="\n")
+def main(results: Path | None = None) -> int:
+    """Rewrites the pages; prints the conditions that do not hold, and then returns 1."""
+    results = results or results_folder()
+    for path in update(results):
+        print(path)
+    wrong = [line for page in facts(results) for line in problems(results, page)]
+    if wrong:
+        complain(*wrong)
+    return int(bool(wrong))
 
 
 def update(results: Path) -> list[Path]:
@@ -93,7 +101,8 @@ def problems(results: Path, page: str) -> Iterator[str]:
                 if not holds(results, condition):
                     yield f"{page}: {quote!r}: {condition} does not hold; write the sentence anew"
             except (KeyError, OSError, ValueError) as error:
-                raise InputError(f"{page}: {quote!r}: {condition}: no result ({error})") from None
+                why = f"no result ({error}): adapt {FACTS}"
+                raise InputError(f"{page}: {quote!r}: {condition}: {why}") from None
 
 
 def facts(results: Path) -> dict[str, Quotes]:
@@ -102,8 +111,12 @@ def facts(results: Path) -> dict[str, Quotes]:
     A folder that is not called ``results`` has no pages, since those beside it show other results.
     """
     path = results.parent / FACTS
-    whole = results.resolve().name == "results" and path.exists()
-    return OmegaConf.to_container(OmegaConf.load(path)) if whole else {}
+    if results.resolve().name != "results" or not path.exists():
+        return {}
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path)) or {}
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise InputError(f"{path}: cannot be read ({reason_of(error)}); correct it") from None
 
 
 def _places(text: str, quote: str, source: str, page: Path) -> list[tuple[int, int, str]]:
@@ -201,7 +214,9 @@ def _named(results: Path, table: str, cell: str) -> list[Line]:
 
 def holds(results: Path, condition: str) -> bool:
     """Whether a condition ``LEFT SIGN RIGHT`` holds."""
-    left, sign, right = CONDITION.fullmatch(condition).groups()
+    if not (parsed := CONDITION.fullmatch(condition)):
+        raise ValueError("expected LEFT SIGN RIGHT, the sign one of is > < >> ~ >~")
+    left, sign, right = parsed.groups()
     if sign == "is":
         return value(results, left) == right
     if sign == "<":

@@ -46,6 +46,7 @@ from oversmoothing.lab.report.results import (
 )
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import Entry, judge
+from oversmoothing.lab.store.files import alone
 from oversmoothing.lab.store.identity import run_id
 
 
@@ -81,15 +82,16 @@ def main() -> int:
 def written(planned: list[Planned], shown: list[Cell], options: Namespace) -> list[Path]:
     """Writes a table, its records and its figure; prints some cells, and other values for seeds."""
     name = f"{planned[0].cell.table}.jsonl"
-    records = records_beside(records_of(options.target) / name)
-    used = {} if options.fresh and options.target == OUTPUTS else records
-    planned = [
-        p.looked_up(used, p.config is not None and run_id(p.config) in options.replaced)
-        for p in planned
-    ]
-    write_records(options.target / name, planned)
+    with alone(path := options.target / name):
+        records = records_beside(records_of(options.target) / name)
+        used = {} if options.fresh and options.target == OUTPUTS else records
+        planned = [
+            p.looked_up(used, p.config is not None and run_id(p.config) in options.replaced)
+            for p in planned
+        ]
+        write_records(path, planned)
     entries = judge([p.pair for p in planned])
-    paths = [options.target / name, *publish(entries, options.target, options.pdf)]
+    paths = [path, *publish(entries, options.target, options.pdf)]
     if shown:
         beside = zip(entries, planned)
         print(markdown([_with_seeds(e, p) for e, p in beside if e.cell in shown]))

@@ -43,10 +43,10 @@ def main() -> int:
     if not searches:
         print("nothing is missing")
         return 0
+    check(searches)
     if options.plan:
         plan(searches)
         return 0
-    check(searches)
     call = partial(attempt, most=options.batch, fresh=options.fresh)
     if options.jobs == 1:
         good = [call(search) for search in searches]
@@ -94,15 +94,14 @@ def known(search: CellSearch, options: Namespace) -> bool:
 
 
 def check(searches: list[CellSearch]) -> None:
-    """Checks the configurations of one cell of every row and of every block, before any work.
+    """Checks the configurations of a cell of every row, block and column, before any work.
 
     Raises:
         InputError: mistakes in overrides, settings or data; each line names the cell.
     """
-    of_row, of_block = (
-        {getattr(s, key): s for s in reversed(searches)} for key in ("row", "block")
-    )
-    for search in {s.name: s for s in (*of_row.values(), *of_block.values())}.values():
+    keys = ("row", "block", "column")
+    first = {(key, getattr(s, key)): s for s in reversed(searches) for key in keys}
+    for search in {s.name: s for s in first.values()}.values():
         try:
             search.configs()
         except InputError as error:

@@ -17,6 +17,7 @@ from oversmoothing.lab.report.results import Planned, Records, collect_from, rec
 from oversmoothing.lab.report.runs import write_runs
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
+from oversmoothing.lab.store.files import require_writable
 from oversmoothing.lab.store.files import results as results_folder
 
 HERE = f"From {OUTPUTS}/, not published to results/"
@@ -63,6 +64,7 @@ def main() -> int:
     )
     parser.add_argument("--results", type=Path, help="folder of all results; default: results")
     page, results = (options := parser.parse_args()).page, options.results or results_folder()
+    require_writable((options.runs or page).parent)
     if options.runs:
         write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0

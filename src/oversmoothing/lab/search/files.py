@@ -16,13 +16,12 @@ from typing import Annotated, Any, Self
 
 import yaml
 from annotated_types import Len
-from filelock import FileLock
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, PositiveInt, ValidationError, model_validator
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import alone, write_text
 
 Best = dict[str, dict[str, dict[str, dict[str, Any]]]]  # block -> row -> column -> settings
 BEST = "best.yaml"
@@ -143,7 +142,7 @@ def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, An
         settings: ``overrides``, ``trial`` and further information.
     """
     block, row, column = place
-    with FileLock(folder / ".lock"):
+    with alone(folder / BEST):
         every = read_best(folder)
         every.setdefault(block, {}).setdefault(row, {})[column] = settings
         cells = every[block][row]
@@ -163,8 +162,7 @@ def write_trials(path: Path, column: str, lines: list[dict[str, Any]]) -> None:
     Raises:
         InputError: the CSV is damaged.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.parent / ".lock"):
+    with alone(path):
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         try:
             others = [own for own in csv.DictReader(io.StringIO(text)) if own["column"] != column]

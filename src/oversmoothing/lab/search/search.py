@@ -28,6 +28,7 @@ from oversmoothing.lab.search.stacked import (
     Member,
     Stack,
     Work,
+    require_stackable,
     shape,
     without_test,
 )
@@ -54,9 +55,6 @@ class Search:
     Attributes:
         results: for each finished rung, and finally for the end, the accuracies of the
             configurations that reached it.
-
-    Raises:
-        InputError: a rung is before the first evaluation; also see ``Stack``.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Search:
         self.work, self.space, self.folder = work, space, folder
         self.seconds, self.told, self.saved = seconds, told, time.monotonic()
         self.rungs = [*space.rungs, max(config.trainer.epochs for config in work.configs)]
-        self._require_evaluations()
         self.results: list[Rung] = []
         self.stacks = [Stack(work, members) for members in divided(work, space.seeds, most)]
         for number, stack in enumerate(self.stacks):
@@ -137,14 +134,6 @@ class Search:
         members = [[*stack.history] for stack in self.stacks]
         decides = [every, members, self.rungs, self.work.device.type, self.work.graph.checksum]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:10]
-
-    def _require_evaluations(self) -> None:
-        often = max(config.trainer.eval_every for config in self.work.configs)
-        if often > self.rungs[0]:
-            raise InputError(
-                f"rungs: nothing is evaluated in the first {self.rungs[0]} epochs; raise the first "
-                f"rung in space.yaml to trainer.eval_every={often}, or lower trainer.eval_every"
-            )
 
 
 def better_half(rung: Rung) -> list[int]:
@@ -213,9 +202,23 @@ class CellSearch:
         return found["overrides"] == self._settings(found.get("trial", 0))
 
     def configs(self) -> list[DictConfig]:
-        """Returns the checked configurations."""
+        """Returns the checked configurations.
+
+        Raises:
+            InputError: there are mistakes in them, a stack cannot train their networks, or a rung
+                is before the first evaluation.
+        """
         own = [*self.words, *self.space.overrides, *self.extra]
-        return [config for drawn in self._drawn for config in configs([*own, *words_of(drawn)])]
+        found = [config for drawn in self._drawn for config in configs([*own, *words_of(drawn)])]
+        require_stackable(found)
+        often = max(config.trainer.eval_every for config in found)
+        first = [*self.space.rungs, max(config.trainer.epochs for config in found)][0]
+        if often > first:
+            raise InputError(
+                f"rungs: nothing is evaluated in the first {first} epochs; raise the first "
+                f"rung in space.yaml to trainer.eval_every={often}, or lower trainer.eval_every"
+            )
+        return found
 
     def run(self, most: int | None = None, fresh: bool = True) -> str:
         """Searches, writes trials and best settings, and returns a line about the result.

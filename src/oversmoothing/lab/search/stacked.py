@@ -7,6 +7,7 @@ parameters or draws random numbers, the options of this aggregator must be equal
 """
 
 import functools
+import inspect
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -79,9 +80,6 @@ class Stack:
         history: for each network that was ever in the stack, the evaluations that exceed all
             earlier ones: epoch and validation accuracy in percent.
         seconds: spent on training, also before an interruption.
-
-    Raises:
-        InputError: a stack cannot train these networks.
     """
 
     def __init__(self, work: Work, members: Sequence[Member]) -> None:
@@ -100,7 +98,6 @@ class Stack:
         self.trainers = [build(config.trainer) for config in configs]
         together = stacked(configs, work.graph, work.device)
         self.model = work.task.network(together, seeds, work.device)
-        _require_stackable(self.model, self.trainers)
         self.optimizer = StackedAdam(self.model, self.trainers)
         self.nodes = work.graph.masks(seeds)
         replays = replayable(self.model, work.graph, self.trainers[0])
@@ -272,11 +269,13 @@ def _together(factories: Sequence[partial], device: torch.device) -> partial:
     return partial(first, **tensors)
 
 
-def _require_stackable(model: nn.Module, trainers: Sequence[Any]) -> None:
-    """Raises InputError if a stack cannot train these networks with these recipes."""
+def require_stackable(configs: Sequence[DictConfig]) -> None:
+    """Raises InputError if a stack cannot train the networks of some configurations."""
     other = "; search with `python train.py -m hydra/sweeper=optuna …` instead"
-    if not isinstance(model, Engine):
+    networks = {get_method(config.backbone["_target_"]) for config in configs}
+    if not all(inspect.isclass(each) and issubclass(each, Engine) for each in networks):
         raise InputError(f"backbone: a stack has graph networks other than pyg{other}")
+    trainers = [build(config.trainer) for config in configs]
     if any(trainer.on_host for trainer in trainers):
         raise InputError(f"trainer: a stack trains on the full batch, with trainer=adam{other}")
     if any(own.selection != "best-val" or own.patience is not None for own in trainers):

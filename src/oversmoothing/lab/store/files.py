@@ -3,17 +3,21 @@
 import contextlib
 import csv
 import glob
+import gzip
 import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from oversmoothing.errors import InputError
+from filelock import FileLock
+
+from oversmoothing.errors import InputError, reason_of
 
 OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
 FORBIDDEN = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
@@ -65,6 +69,14 @@ def writing(path: Path, option: str = "") -> Iterator[None]:
         ) from error
 
 
+def require_writable(folder: Path, option: str = "") -> None:
+    """Raises InputError if a folder, or the one it would be made in, cannot be written."""
+    places = (folder, *folder.absolute().parents)
+    there = next(path for path in places if os.path.exists(path))  # never raises
+    with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
+        pass
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], option: str = "") -> None:
     """Writes a temporary file next to ``path``, flushes it to disk, and renames it.
 
@@ -92,6 +104,25 @@ def write_text(path: Path, text: str, option: str = "") -> None:
 
 
 @contextlib.contextmanager
+def alone(path: Path, option: str = "") -> Iterator[None]:
+    """Context that one process at a time enters, to read files of a folder and write them anew.
+
+    Args:
+        path: of a file in the folder, which is made if it is missing.
+        option: see ``writing``.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    lock = FileLock(path.with_name(".lock"))
+    with writing(path, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = lock.acquire()
+    with held:
+        yield
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Context with the name of a temporary file or folder, which is renamed to ``path`` at the end.
 
@@ -116,9 +147,22 @@ def _remove(path: Path) -> None:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Returns the lines of a table by the names of its columns."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    """Returns the lines of a table by the names of its columns; its name may end in ``.gz``.
+
+    Raises:
+        InputError: the file is damaged, or a line has more or fewer columns than the first.
+        OSError: there is no such file, or it cannot be opened.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        try:
+            rows = [row for row in csv.reader(file, strict=True) if row]
+            if len({*map(len, rows)}) != 1:
+                raise ValueError("it is empty, or lines have more or fewer columns than the first")
+        except (ValueError, EOFError, gzip.BadGzipFile, csv.Error) as error:
+            way = "restore it with git, or remove it if git does not have it"
+            raise InputError(f"{path}: is damaged ({reason_of(error)}); {way}") from None
+    return [dict(zip(rows[0], row)) for row in rows[1:]]
 
 
 def short_sha256(content: bytes) -> str:

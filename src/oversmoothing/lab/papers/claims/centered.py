@@ -4,10 +4,7 @@ From Figure 1 (ranks of random transformers, 4.1), the printed Tables 1 to 4, an
 subset of VOC (4.2). Its graphs are in ``graphs.py``, its propositions in ``theory.py``.
 """
 
-import csv
-import gzip
 import math
-from collections.abc import Iterator
 from statistics import fmean, median
 
 import numpy as np
@@ -36,17 +33,10 @@ Panel = tuple[str, str, str]  # block, weights, seed
 # Figure 1
 
 
-def _lines_by_depth(evidence: Evidence, name: str, folder: str) -> Iterator[dict[str, str]]:
-    """Yields the lines of a file of Figure 1, which are sorted by depth."""
-    path = evidence.path(f"{folder}/{name}.csv.gz")
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        yield from csv.DictReader(file)
-
-
 def ranks(evidence: Evidence, folder: str = "fig1") -> dict[Panel, dict[float, int]]:
     """Returns the rank after the last layer by panel and γ."""
     found: dict[Panel, dict[float, int]] = {}
-    for line in _lines_by_depth(evidence, "fig1_rank", folder):  # the last of a panel and γ stays
+    for line in evidence.csv(f"{folder}/fig1_rank.csv.gz"):  # by depth: the last of a γ stays
         by_gamma = found.setdefault((line["block"], line["weights"], line["seed"]), {})
         by_gamma[float(line["gamma"])] = int(line["rank"])
     return found
@@ -58,7 +48,7 @@ def effective_ranks(evidence: Evidence, folder: str) -> dict[Panel, dict[float, 
         (line["block"], line["weights"], line["seed"]): {
             gamma: float(line[f"gamma={gamma}"]) for gamma in (-1, 0)
         }
-        for line in _lines_by_depth(evidence, "fig1_effective_rank", folder)
+        for line in evidence.csv(f"{folder}/fig1_effective_rank.csv.gz")
     }
 
 
@@ -146,7 +136,7 @@ def effective_rank_without(evidence: Evidence) -> Finding:
 def similar_depths(evidence: Evidence, ratio: float) -> Finding:
     """Claim: at γ = 0 the three blocks reach rank 1 at about the same depth, for all weights."""
     first: dict[str, dict[str, int]] = {}
-    for line in _lines_by_depth(evidence, "fig1_rank", "fig1"):
+    for line in evidence.csv("fig1/fig1_rank.csv.gz"):
         if float(line["gamma"]) == 0:
             depths = first.setdefault(line["weights"], {})
             if int(line["rank"]) <= 1:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +45,7 @@ class Evidence:
     Args:
         folder: such as ``results``.
 
-    Every reader raises NotRecordedError if its file is missing.
+    Every reader raises NotRecordedError if its file is missing, and InputError if it is damaged.
     """
 
     folder: Path
@@ -103,11 +104,12 @@ class Evidence:
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """Returns the recorded runs of a table."""
-        text = self.path(f"{name}.jsonl", f"oversmoothing table {name}").read_text("utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        with _text(self.path(f"{name}.jsonl", f"oversmoothing table {name}")) as text:
+            return [json.loads(line) for line in text.splitlines()]
 
     def json(self, name: str) -> Any:
-        return json.loads(self.path(f"{name}.json").read_text("utf-8"))
+        with _text(self.path(f"{name}.json")) as text:
+            return json.loads(text)
 
     def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
         return read_csv(self.path(name, command))
@@ -121,3 +123,12 @@ class Evidence:
     @cached_property
     def _tables(self) -> dict[str, list[dict[str, str]]]:
         return {}
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[str]:
+    """Context that parses the text of a file; raises InputError if it is damaged."""
+    try:
+        yield path.read_text("utf-8")
+    except ValueError as error:
+        raise InputError(f"{path}: is damaged ({error}); restore it with git") from None

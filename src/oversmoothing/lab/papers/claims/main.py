@@ -3,7 +3,8 @@
     oversmoothing figure claims
     oversmoothing figure claims --only 'contranorm_prop*'
 
-If data or results for a finding are missing, its recorded value is kept.
+If data or results for a finding are missing or damaged, its recorded value is kept, a line says
+so, and the exit code is 1.
 """
 
 import argparse
@@ -15,17 +16,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.launch.script import records_of
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.claims import engine
 from oversmoothing.lab.papers.claims.engine import OTHERS, OWN, SMALL, Claim
-from oversmoothing.lab.papers.claims.evidence import Evidence
+from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.rules import Verdict
 from oversmoothing.lab.report.claims import full, read_claims
 from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.numbers import update
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import alone, write_text
 
 Entry = dict[str, Any]
 ABOUT = ("name", "paper", "place", "statement", "experiment", "scale")
@@ -41,21 +42,24 @@ NOTES = {
 
 
 def main(argv: list[str]) -> int:
-    """Writes ``claims.json`` and ``claims.md``."""
+    """Writes ``claims.json`` and ``claims.md``; returns 1 if a recorded value was kept."""
     options = _options(argv)
     measured = chosen(claims(), options.only, options.recorded)
     folder = records_of(options.target)
-    evidence, earlier = Evidence(folder), recorded(folder)
-    entries = []
-    for claim in claims():
-        old = earlier.get(claim.name)
-        again = claim in measured or old is None
-        found = findings(claim, evidence, old) if again or old is None else old
-        entries.append(entry(claim, found))
-        if again:
+    evidence, earlier, new = Evidence(folder), recorded(folder), dict[str, Entry]()
+    again = [claim for claim in claims() if claim in measured or claim.name not in earlier]
+    for claim in again:
+        try:
+            new[claim.name] = found = findings(claim, evidence, earlier.get(claim.name))
             print(f"{claim.name}: {found['verdict']}; {found['measured']}", flush=True)
-    print(*publish(entries, options.target), sep="\n")
-    return 0
+        except InputError as error:
+            kept = f"{claim.name}: not measured, a recorded value is kept"
+            complain(*(f"{kept}: {line}" for line in error.lines))
+    with alone(options.target / "claims.json"):
+        known = recorded(folder) | new  # another process may have measured other claims
+        entries = [entry(claim, known[claim.name]) for claim in claims() if claim.name in known]
+        print(*publish(entries, options.target), sep="\n")
+    return int(len(new) < len(again))
 
 
 @cache
@@ -87,11 +91,15 @@ def recorded(folder: Path) -> dict[str, Entry]:
 
 
 def findings(claim: Claim, evidence: Evidence, old: Entry | None) -> Entry:
-    """Measures a claim; if data are missing, the measurement of the old entry is kept."""
+    """Measures a claim.
+
+    Raises:
+        InputError: data are damaged, or are missing although the old entry has a measurement.
+    """
     finding = claim.finding(evidence)
     lost = not claim.not_run and finding.verdict is Verdict.NOT_RUN
     if lost and old is not None and old["verdict"] != Verdict.NOT_RUN:
-        return old
+        raise NotRecordedError(finding.measured)
     return {"measured": finding.measured, "n": finding.n, "verdict": str(finding.verdict)}
 
 

@@ -130,17 +130,11 @@ class WSSS(Task):
         """
         from oversmoothing.lab.tasks.wsss.pictures import leave_pictures  # matplotlib
 
-        [seed], data = job.seeds, job.parts.data
+        [seed], data, every = job.seeds, job.parts.data, self.evaluation.every
         trainer = job.parts.trainer.over(len(data.train))
         own = (job.recorder, job.device)
         evaluator = Evaluator(network, data, self.evaluation, job.device, job.recorder, self.method)
-        data.require_labels(data.train)
-        every = self.evaluation.every
-        measured = dict.fromkeys([*self.evaluation.splits, *(["val"] if every else [])])
-        data.require_masks(*measured)
-        for split in measured:
-            data.require_labels(evaluator.ids(split))
-            data.require_sizes(evaluator.ids(split))
+        self._require_labels(evaluator)
         before = evaluator.layers()
         sample = partial(labelled_crop, data, self.augment)
         loader = partial(train_batches, data, sample, seed=seed, workers=trainer.workers)
@@ -159,6 +153,16 @@ class WSSS(Task):
         results |= {"layers_before": before, "layers_after": evaluator.layers()}
         leave_pictures(evaluator, job.recorder, seed, results)
         return {seed: results}
+
+    def _require_labels(self, evaluator: Evaluator) -> None:
+        """Raises InputError if an image of the training or the evaluation has no label."""
+        data, every = evaluator.data, self.evaluation.every
+        data.require_labels(data.train)
+        measured = dict.fromkeys([*self.evaluation.splits, *(["val"] if every else [])])
+        data.require_masks(*measured)
+        for split in measured:
+            data.require_labels(evaluator.ids(split))
+            data.require_sizes(evaluator.ids(split))
 
     def viewer(self, network: Network, crf: bool = False, known: bool = False) -> "Viewer":
         """Returns a viewer with the settings of the evaluation.
