@@ -249,6 +249,8 @@ def test_functions_of_tokens_are_metrics() -> None:
     assert osm.diagnose(model, X, metrics=first).values == {"first": report["first"]}
     single = osm.diagnose(model, X, metrics=lambda x: float(x[0, 0, 0]))
     assert single["<lambda>"] == pytest.approx(report["first"])  # a number for one sample at a time
+    whole = osm.diagnose(model, X, metrics=[len, lambda x: int(x.zero_().size(1)), "norm"])
+    assert whole.values == {"norm": report["norm"], "len": [1, 1], "<lambda>": [5, 5]}
 
 
 def test_an_option_that_is_an_argument_of_the_model_as_well() -> None:
@@ -409,6 +411,8 @@ def test_every_measure_by_name_is_that_of_its_function() -> None:
     for name in found.values:
         expected = getattr(osm.metrics, name)(hidden).mean().item()
         assert found[name][1] == pytest.approx(expected, rel=1e-5), name
+    by_function = osm.diagnose(model, x, metrics=[getattr(osm.metrics, m) for m in found.values])
+    assert by_function.values == found.values
 
 
 GIVEN = ["positions", "bounds", "ids", "sequences", "own bounds", "padded", "own padded"]

@@ -20,7 +20,7 @@ from oversmoothing.adapters.convolutions import AfterConvolution
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import Factory, Sites, require_aggregator
 from oversmoothing.aggregators.base import SIZES, Aggregator, Context
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, closest, meant
@@ -57,11 +57,8 @@ def factories(
     except (TypeError, ValueError) as error:  # not callable, or implemented in C
         got = f"expected a name, a class or a function, got {given!r}"
         raise InputError(f"aggregator: {got}") from error
-    if isinstance(factory, type) and not issubclass(factory, Aggregator):
-        raise InputError(
-            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead; "
-            "derive it from one of these in oversmoothing.aggregators.base"
-        )
+    if isinstance(factory, type):
+        require_aggregator(factory)
     _require_options(factory, parameters, options)
     return [partial(factory, **options)] if options else [factory]
 

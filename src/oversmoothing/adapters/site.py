@@ -243,10 +243,17 @@ class Placed(NamedTuple):
     site: Site | Capture
 
 
+def require_module(model: nn.Module) -> nn.Module:
+    """Returns the model; raises InputError if it is not a module of torch."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
 def placed_in(model: nn.Module) -> list[Placed]:
-    """Returns all sites of a model with their modules."""
+    """Returns all sites of a model with their modules; raises InputError if it is no model."""
     found: list[Placed] = []
-    for module in model.modules():
+    for module in require_module(model).modules():
         hooks = module._forward_pre_hooks.values()
         attached = [*module.children(), *hooks]
         found += [Placed(module, site) for site in attached if isinstance(site, Site | Capture)]
