@@ -99,6 +99,8 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "no aggregator": (vit, nn.LayerNorm, {}, "aggregator"),
     "instance": (vit, osm.LayerNorm(32), {}, "aggregator"),
     "number": (vit, 3, {}, "aggregator"),
+    "twice": (vit, ["layernorm", "pairnorm", partial(osm.PairNorm)], {}, "aggregator"),
+    "twice with options": (convolutions, ["residual"] * 2, {"scale": 0.5}, "aggregator"),
     "base class": (vit, osm.Aggregator, {}, "aggregator"),
     "another module is built": (vit, lambda dim: nn.LayerNorm(dim), {}, "aggregator"),
     "nothing is built": (convolutions, lambda: None, {}, "aggregator"),

@@ -75,7 +75,7 @@ def apply(
         model: to change.
         aggregator: a name (``centered``, ``contranorm``, …), an aggregator class, a function or
             ``functools.partial`` that builds one, or a list of those, which act in the order of
-            the list.
+            the list, none twice in a row with the same options.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0; negative indices
             count from the end. The blocks of all stacks of one class count in one row.
         where: the place of aggregators that act after the mixing. The names of places depend on

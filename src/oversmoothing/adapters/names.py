@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, getmodule, signature
+from itertools import pairwise
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -67,10 +68,26 @@ def _of_several(given: Sequence[str | Factory], options: dict[str, Any]) -> list
     if not given:
         raise InputError("aggregator: got an empty list; name at least one aggregator")
     try:
-        return [factory for one in given for factory in factories(one, options)]
+        found = [factory for one in given for factory in factories(one, options)]
     except InputError as error:
         alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
         raise InputError(f"{error}{alone * bool(options)}") from error
+    if twice := [one for one, other in pairwise(found) if _call(one) == _call(other)]:
+        raise InputError(
+            f"aggregator: the list names {_name(twice[0])} twice in a row with the same options; "
+            "leave one out, or change its options"
+        )
+    return found
+
+
+def _call(factory: Factory) -> tuple[Any, ...]:
+    """Returns a class or function and its options, which may be of any type, as text."""
+    options = getattr(factory, "keywords", {})
+    return (
+        getattr(factory, "func", factory),
+        getattr(factory, "args", ()),
+        repr(sorted(options.items())),
+    )
 
 
 def _require_options(

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from numbers import Integral
 from typing import Any, ClassVar
 
 import torch.distributed as dist
@@ -53,7 +52,7 @@ class _Steps:
 
     def __init__(self, every: int, options: dict[str, Any]) -> None:
         super().__init__()
-        if not isinstance(every, Integral) or every < 1:
+        if not isinstance(every, int) or every < 1:
             raise InputError(f"every: expected a whole number of steps, 1 or more, got {every!r}")
         self.every, self.options = every, options
         self.last: int | None = None  # step that was measured last
