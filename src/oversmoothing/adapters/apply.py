@@ -237,8 +237,7 @@ def _placed(
         require_some(placed, where, [*choice.blocks.values()], wanted)
     require_prefix(model, placed)
     placed = [Placed(uncompiled(module), site) for module, site in placed]
-    # A module that blocks share has one site.
-    placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
+    placed = [*{(at.module, type(at.site)): at for at in placed}.values()]  # one of a shared module
     share_first_values(model, placed, current)
     return placed + _readers(library, model, names, placed, current)
 
