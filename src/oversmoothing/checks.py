@@ -64,8 +64,24 @@ def check_choice(key: str, value: object, options: Collection[str]) -> None:
         raise InputError(f"{key}: expected one of {', '.join(options)}, got {value!r}")
 
 
+def check_tensor(key: str, x: object, expected: str = "a dense tensor of real numbers") -> None:
+    """Raises InputError unless x is a dense tensor of real numbers, which are in memory."""
+    from torch import Tensor, strided
+
+    if not isinstance(x, Tensor):
+        got = type(x).__name__
+    elif x.is_nested:
+        got = "a nested tensor"
+    elif x.is_complex() or x.is_meta or x.layout is not strided:
+        got = f"{x.dtype}, {x.layout} on {x.device}"
+    else:
+        return
+    raise InputError(f"{key}: expected {expected}, got {got}; convert it first")
+
+
 def check_edges(edges: "Tensor", num_nodes: int) -> None:
     """Raises InputError unless edges (2, E) are integers that are nodes from 0 to N − 1."""
+    check_tensor("edges", edges, "a tensor of integers (2, E)")
     whole = str(edges.dtype) in ("torch.int32", "torch.int64")
     if edges.dim() != 2 or edges.shape[0] != 2 or not whole:
         raise InputError(

@@ -1,7 +1,7 @@
 """Values exchanged between the processes of ``torchrun``; without it there is one process."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +27,22 @@ def initialized() -> bool:
 def sharded(model: nn.Module) -> bool:
     """Whether processes hold parts of a model's parameters, so that all must run a forward pass.
 
-    Such are DTensors, as of ``fully_shard``, and those of FullyShardedDataParallel and of DeepSpeed
-    (ZeRO-3).
+    Such are DTensors, and those of ``fully_shard``, which are whole after a forward pass, of
+    FullyShardedDataParallel and of DeepSpeed (ZeRO-3).
     """
     wrapped = any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())
-    return wrapped or any(
-        hasattr(p, "placements") or hasattr(p, "ds_id") for p in model.parameters()
+    return (
+        wrapped
+        or any(True for _ in fully_sharded(model))
+        or any(hasattr(p, "placements") or hasattr(p, "ds_id") for p in model.parameters())
     )
+
+
+def fully_sharded(model: nn.Module) -> Iterator[Any]:
+    """Yields the modules of a model that ``fully_shard`` has changed."""
+    for module in model.modules():
+        if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            yield module
 
 
 def from_first(value: Any) -> Any:

@@ -27,6 +27,10 @@ class InputError(ValueError):
     before any work, and with 1 if a run raises it.
     """
 
+    def __str__(self) -> str:
+        """The message; line breaks of values in it, such as tensors, become spaces."""
+        return " ".join(line.strip() for line in super().__str__().splitlines())
+
     @property
     def lines(self) -> list[str]:
         """The message, as a list of one line."""
@@ -50,12 +54,12 @@ class Problems(InputError):
         return "\n".join(self.lines)
 
 
-def meant(name: str, candidates: Iterable[str]) -> str:
+def meant(name: object, candidates: Iterable[str]) -> str:
     """Returns ``did you mean 'x'?`` if a candidate is similar, else up to ``SHOWN`` candidates.
 
     Of few candidates, one that differs in its numbers only is none that was meant.
     """
-    candidates = list(candidates)
+    name, candidates = str(name), list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
     other = close not in (None, name) and re.split(r"\d+", close) == re.split(r"\d+", name)
     if close and not (other and len(candidates) <= SHOWN):

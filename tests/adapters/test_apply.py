@@ -94,6 +94,25 @@ def test_state_dicts_load_with_and_without(case: Case) -> None:
         assert torch.equal(value, state[name] if name in state else own[name])
 
 
+@ONE_EACH
+def test_a_state_with_some_aggregators_lacks_the_others(case: Case) -> None:
+    """Wherever they are; if the values that stay are on the meta device, all are missing."""
+    model = osm.apply(case.model(), [Scale, Push])
+    own = model.state_dict()
+    learned = sorted(own.keys() - case.model().state_dict().keys())
+    for one in learned:
+        found = model.load_state_dict({k: v for k, v in own.items() if k != one}, strict=False)
+        assert found == ([one], [])
+        few = {k: v for k, v in own.items() if k == one or k not in learned}
+        assert sorted(model.load_state_dict(few, strict=False)[0]) == [
+            k for k in learned if k != one
+        ]
+        assert model.load_state_dict(own) == ([], [])
+    plain = {k: v for k, v in own.items() if k not in learned}
+    missing, _ = model.to("meta").load_state_dict(plain, strict=False, assign=True)
+    assert sorted(missing) == learned
+
+
 def test_a_warm_up_is_part_of_the_state_that_is_saved_and_averaged(tmp_path: Path) -> None:
     model = osm.apply(bert(), "centered", gamma=-1.0, warmup=10)
     advance(model, 4)
@@ -114,9 +133,10 @@ def test_a_gradient_reaches_every_parameter(case: Case) -> None:
     assert all("pooler" in name for name in missing)
 
 
-@ONE_EACH
+@pytest.mark.parametrize("name", ["vit", "gcn"])
 @torch.no_grad()
-def test_compiled_models_have_aggregators_too(case: Case) -> None:
+def test_compiled_models_have_aggregators_too(name: str) -> None:
+    case = CASES[name]
     model = case.model()
     compiled = torch.compile(model, backend="eager")
     plain = case.run(compiled)

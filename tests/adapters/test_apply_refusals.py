@@ -99,6 +99,11 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "no aggregator": (vit, nn.LayerNorm, {}, "aggregator"),
     "instance": (vit, osm.LayerNorm(32), {}, "aggregator"),
     "number": (vit, 3, {}, "aggregator"),
+    "twice": (vit, ["layernorm", "pairnorm", partial(osm.PairNorm)], {}, "aggregator"),
+    "twice with options": (convolutions, ["residual"] * 2, {"scale": 0.5}, "aggregator"),
+    "base class": (vit, osm.Aggregator, {}, "aggregator"),
+    "another module is built": (vit, lambda dim: nn.LayerNorm(dim), {}, "aggregator"),
+    "nothing is built": (convolutions, lambda: None, {}, "aggregator"),
     "option": (vit, "contranorm", {"scal": 1}, "scal"),
     "option of a partial": (vit, ["centered", partial(osm.ContraNorm, scal=1)], {}, "scal"),
     "not finite": (vit, "centered", {"gamma": float("nan")}, "aggregator.gamma"),
@@ -241,8 +246,9 @@ def test_nothing_is_removed_while_a_forward_is_patched() -> None:
     with pytest.raises(InputError, match="^model: "):
         osm.remove(model)
     assert everything(model) == before
-    with pytest.raises(InputError, match="^model: "):
-        osm.remove("encoder")
+    for call in (osm.remove, osm.recipe, osm.restore):
+        with pytest.raises(InputError, match="^model: "):
+            call("encoder")
 
 
 def test_a_module_whose_name_is_almost_that_of_a_place_is_warned_of() -> None:

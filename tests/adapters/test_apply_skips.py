@@ -193,8 +193,9 @@ def test_a_branch_without_a_residual_sum_gets_one() -> None:
     stack = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3))).double()
     x = expected = X[None]
     for layer in stack:
-        expected = expected + 0.25 * layer(expected)
-    osm.apply(stack, [partial(osm.ReZero, start=0.25), osm.Residual], where="[012]")
+        expected = 0.5 * (expected + 0.25 * layer(expected))
+    first, last = (partial(osm.ReZero, start=start) for start in (0.25, 0.5))
+    osm.apply(stack, [first, osm.Residual, last], where="[012]")  # one method twice
     torch.testing.assert_close(stack(x), expected, **CLOSE)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_geometric.nn as pyg
+import transformers as hf
 from applied_models import CASES, MASK, WORDS, Case
 from torch import Tensor, nn
 
@@ -202,6 +203,18 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, method: str)
         assert found.keys() == plain.keys()
         for parameter, gradient in found.items():
             torch.testing.assert_close(gradient, plain[parameter], **CLOSE)
+
+
+@pytest.mark.parametrize("method", OF_FIRST)
+def test_checkpointed_encoders_and_decoders_have_their_own_first_layers(method: str) -> None:
+    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 16, "num_heads": 2, "d_kv": 8}
+    torch.manual_seed(0)
+    model = hf.T5Model(hf.T5Config(**sizes, vocab_size=50, dropout_rate=0.0)).double().train()
+    words = {"input_ids": WORDS, "attention_mask": MASK, "decoder_input_ids": WORDS[:, :4]}
+    plain = gradients(moved(model, method), lambda: model(**words)[0])
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for parameter, gradient in gradients(model, lambda: model(**words)[0]).items():
+        torch.testing.assert_close(gradient, plain[parameter], **CLOSE)
 
 
 @pytest.mark.parametrize("method", OF_FIRST)

@@ -1,5 +1,7 @@
 """The repeated blocks that are found in models of several libraries."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import timm
@@ -92,7 +94,7 @@ def test_aggregators_are_no_blocks(model) -> None:
     """Neither a block's list of aggregators nor modules in other blocks are taken for blocks."""
     network = model()
     blocks = find_blocks(network)
-    osm.apply(network, [Scale, Scale], blocks=[0])
+    osm.apply(network, [Scale, partial(Scale, start=3.0)], blocks=[0])
     assert find_blocks(network) == blocks
 
 

@@ -182,7 +182,17 @@ def test_the_recipe_of_a_part_names_the_part() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, [{}], [1], "pairnorm", [{"methods": ["pairnorm"]}], [{"methods": [], "depth": 1}]]
+    "wrong",
+    [
+        {},
+        [{}],
+        [1],
+        "pairnorm",
+        [{"methods": ["pairnorm"]}],
+        [{"methods": [], "depth": 1}],
+        [{"methods": 3}],
+        [{"methods": [{"name": [1]}]}],
+    ],
 )
 def test_a_recipe_of_another_form_is_refused(wrong: object) -> None:
     model = bert()

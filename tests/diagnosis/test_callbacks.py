@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import diagnosed
 import pytest
 import torch
-import torch.distributed.fsdp
 import transformers as hf
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import oversmoothing as osm
 
@@ -108,8 +109,9 @@ def test_a_step_is_measured_once_and_later_errors_only_warn() -> None:
         assert callback.measured(model, 2) == {}
     with pytest.raises(osm.InputError, match="not finite"):  # before the first step
         osm.TrainerCallback(None, {"input_ids": IDS}).measured(model, 0)
-    with pytest.raises(osm.InputError, match="every: expected 1 or more steps, got 0"):
-        osm.TrainerCallback(None, {}, every=0)
+    for every in (0, 1.5, "1"):
+        with pytest.raises(osm.InputError, match="^every: "):
+            osm.TrainerCallback(None, {}, every=every)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -134,36 +136,49 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         osm.TrainerCallback(None, IDS)
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A group of one process."""
+    monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
+    meeting = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=meeting, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("shared_out", [False, True])
 def test_other_processes_measure_only_if_a_forward_pass_needs_all(
     shared_out: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Under fully_shard a process that measures alone would wait for the others for ever."""
-    monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
-    meeting = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=meeting, rank=0, world_size=1)
-    try:
-        model = torch.distributed.fsdp.fully_shard(bert()) if shared_out else bert()
-        ran: list[str] = []
-        model.bert.encoder.register_forward_hook(lambda *_: ran.append("encoder"))
-        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
-        assert osm.Monitor(model)(input_ids=IDS) == {}
-    finally:
-        torch.distributed.destroy_process_group()
+    model = fully_shard(bert()) if shared_out else bert()
+    with torch.no_grad():
+        model(input_ids=IDS)  # after which the parameters are whole
+    ran: list[str] = []
+    model.bert.encoder.register_forward_hook(lambda *_: ran.append("encoder"))
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert osm.Monitor(model)(input_ids=IDS) == {}
     assert bool(ran) == shared_out and not capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("shared_out", [False, True], ids=["whole", "sharded"])
 @pytest.mark.parametrize("between", [False, True], ids=["before the step", "before backward"])
-def test_a_monitor_changes_no_bit_of_the_training(between: bool) -> None:
+def test_a_monitor_changes_no_bit_of_the_training(between: bool, shared_out: bool) -> None:
     """With dropout, running statistics and momentum, which a careless look would change."""
 
     def trained(monitor: bool) -> tuple[dict[str, Tensor], list[dict], list[str]]:
         torch.manual_seed(0)
         block = partial(nn.TransformerEncoderLayer, 8, 2, 8, dropout=0.2, batch_first=True)
         model = nn.Sequential(block(), block(), nn.Flatten(), nn.BatchNorm1d(40), nn.Linear(40, 3))
-        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         lines: list[str] = []
         options = {"layers": ["0", "1"], "reference": "random", "show": lines.append}
+        if shared_out:
+            for part in (*model[:2], model):
+                fully_shard(part)
+            del options["reference"]  # other processes have a part of the weights
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         watched = osm.Monitor(model, every=2, **options) if monitor else lambda x: {}
         rows = []
         for _ in range(5):

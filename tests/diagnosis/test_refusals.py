@@ -120,6 +120,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
     "prefix": (Blocks, (X,), {"prefix": 5}, "prefix"),
     "metric": (Blocks, (X,), {"metrics": ["cosin"]}, "metrics"),
     "no edges": (Blocks, (X,), {"metrics": ["mad"]}, "metrics"),
+    "none for the model": (gcn, (NODES,), {"edges": EDGES}, r"inputs: .*\(model, x, edge_index\)|"),
+    "None as edges": (gcn, (NODES, None), {}, r"inputs: .*\(model, x, edge_index\)|"),
+    "missing": (WithEdges, (X,), {}, r"inputs: .*'edges'.*\*\*kwargs|"),
     "reference": (Blocks, (X,), {"reference": "zero"}, "reference"),
     "another": (Blocks, (X,), {"reference": nn.Linear(8, 8)}, "reference"),
     "shallow": (Blocks, (X,), {"layers": "*.*", "reference": nn.ModuleList()}, "reference"),
@@ -139,12 +142,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
 }  # fmt: skip
 WRONG: dict[str, list] = {
     "layers": [5, [None]],
-    "mask": [5, np.ones((2, 17))],
+    "mask": [5, np.ones((2, 17)), torch.ones(2, 17).to_sparse(), torch.ones(2, 17, device="meta")],
     "edges": [5],
     "batch": ["x", ...],
     "labels": [5, torch.ones(2, 17)],
     "prefix": ["x", True, -1],
-    "metrics": [5, [None], [lambda x: x[0]], [lambda x: x], [lambda x: 1, lambda x: 2]],
+    "metrics": [5, [None], [[len]], [lambda x: x[0]], [lambda x: x], [lambda x: 1, lambda x: 2],
+                [max], [lambda x: x.foo], [lambda x: x.mean() * 1j], IMAGES],
+    "loss": [5, len, lambda out: out.loss, lambda out, _: out],
+    "seed": ["x", None, 1.5, 1 << 64],
+    "segments": [5, torch.tensor(1), torch.ones(2, 17) * 1j],
     "layout": [5],
     "reference": [5],
     "batches": [5, [None], [5], ["x"], [IMAGES.numpy()], IMAGES.numpy(), IMAGES, [IMAGES[0]]],
@@ -174,7 +181,8 @@ def test_wrong_types_are_refused_by_name(name: str) -> None:
     model = vit()
     for value in WRONG[name]:
         inputs = () if name == "batches" else (value if name == "inputs" else IMAGES,)
-        refused(model, name, *inputs, **({} if name == "inputs" else {name: value}))
+        options = {"reference": "random"} if name == "seed" else {}
+        refused(model, name, *inputs, **options, **({} if name == "inputs" else {name: value}))
 
 
 def test_what_the_messages_ask_for_works() -> None:

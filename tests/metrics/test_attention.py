@@ -42,7 +42,8 @@ def test_known_maps_in_any_order_of_the_tokens() -> None:
         attention_similarity(shuffled), attention_similarity(A), rtol=0, atol=1e-12
     )
     A[0, 1, 1, 1] = math.nan
-    assert attention_similarity(A).isnan().tolist() == [True, False]
+    for measure in (attention_similarity, attention.attention_gap):
+        assert measure(A).isnan().tolist() == [True, False]
 
 
 def test_entropy_sink_gap_and_cosine_of_two_layers() -> None:

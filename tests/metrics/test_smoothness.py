@@ -189,6 +189,24 @@ def test_edges_and_tokens_of_a_wrong_shape_are_refused() -> None:
                 of_tokens(torch.ones(shape))
 
 
+def test_what_is_no_tensor_of_numbers_is_refused_by_every_measure() -> None:
+    edges, labels = PATH, torch.tensor([0, 1, 0, 1])
+    rest = {"edges": edges, "labels": labels, "other": torch.ones(2, 4, 4)}
+    for name in metrics.__all__:
+        measure = getattr(metrics, name)
+        key, *others = signature(measure).parameters
+        given = {other: rest[other] for other in others if other in rest}
+        x = torch.ones(2, 4, 4)
+        assert measure(x, **given).dtype == torch.float64
+        for wrong in (x.numpy(), None, x * 1j, x.to_sparse(), x.to("meta"), x[0, 0]):
+            with pytest.raises(InputError, match=f"^{key}: "):
+                measure(wrong, **given)
+        for other in given:
+            for wrong in ([1], None, torch.ones(4) * 1j):
+                with pytest.raises(InputError, match=f"^{other}: "):
+                    measure(x, **{**given, other: wrong})
+
+
 def test_ranks_of_a_known_spectrum() -> None:
     sigma = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
     x = with_spectrum(sigma)

@@ -33,7 +33,14 @@ from oversmoothing.adapters.recipe import (
     noted,
     part_of,
 )
-from oversmoothing.adapters.site import Placed, Site, channels, check_layout, placed_in
+from oversmoothing.adapters.site import (
+    Placed,
+    Site,
+    channels,
+    check_layout,
+    placed_in,
+    require_module,
+)
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError, ends
 
@@ -68,7 +75,7 @@ def apply(
         model: to change.
         aggregator: a name (``centered``, ``contranorm``, …), an aggregator class, a function or
             ``functools.partial`` that builds one, or a list of those, which act in the order of
-            the list.
+            the list, none twice in a row with the same options.
         blocks: ``all``, ``last-half``, ``last-k`` or a list of indices from 0; negative indices
             count from the end. The blocks of all stacks of one class count in one row.
         where: the place of aggregators that act after the mixing. The names of places depend on
@@ -91,7 +98,7 @@ def apply(
             is causal and the aggregator is not, ``causal`` is False and the model is causal, or
             a name or an option is unknown. The model stays unchanged.
     """
-    if isinstance(model, nn.Module) and (missing := lost(model)):
+    if missing := lost(model):
         warnings.warn(missing, stacklevel=2)
     _put(model, factories(aggregator, options), blocks, where, layout, causal)
     return model
@@ -130,7 +137,7 @@ def remove(model: nn.Module) -> nn.Module:
     Raises:
         InputError: the forward of an attention is patched. The model stays unchanged.
     """
-    placed = placed_in(require_module(model))
+    placed = placed_in(model)
     for module, site in placed:
         if isinstance(site, Site):
             site.check(module)
@@ -161,12 +168,14 @@ def restore(
         InputError: there is no recipe, it has another form, it names a method that is not known, or
             what ``apply`` raises. A recipe never imports code.
     """
-    calls = noted(model) if recipe is None else recipe
+    calls = noted(require_module(model)) if recipe is None else recipe
     if calls is None:
         raise InputError(
             f"recipe: {type(model).__name__} has none in its configuration; give that of "
             "oversmoothing.recipe(model), taken before the model was saved"
         )
+    if not isinstance(own, list | tuple) or not all(hasattr(one, "__name__") for one in own):
+        raise InputError(f"own: expected a list of classes or functions, got {own!r}")
     names: dict[str, Factory] = {**known(), **{factory.__name__: factory for factory in own}}
     for call in checked(calls):
         options = dict(call)
@@ -228,8 +237,7 @@ def _placed(
         require_some(placed, where, [*choice.blocks.values()], wanted)
     require_prefix(model, placed)
     placed = [Placed(uncompiled(module), site) for module, site in placed]
-    # A module that blocks share has one site.
-    placed = [*{(place.module, type(place.site)): place for place in placed}.values()]
+    placed = [*{(at.module, type(at.site)): at for at in placed}.values()]  # one of a shared module
     share_first_values(model, placed, current)
     return placed + _readers(library, model, names, placed, current)
 
@@ -270,16 +278,9 @@ def library_of(blocks: Iterable[nn.Module]) -> ModuleType | None:
     return import_module(f"oversmoothing.adapters.{found[0]}") if found else None
 
 
-def require_module(model: nn.Module) -> nn.Module:
-    """Returns the model; raises InputError if it is not a module of torch."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    return model
-
-
 def require_plain(model: nn.Module) -> None:
     """Checks that a model is neither compiled by torch.jit nor wrapped for several GPUs."""
-    name = type(require_module(model)).__name__
+    name = type(model).__name__
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise InputError(
             f"model: {name} is compiled by torch.jit, which aggregators do not support; apply them "

@@ -267,7 +267,7 @@ class Current:
             differs = groups is not None or self._trained is not None
             self._ambiguous = self._waiting and (self._ambiguous or differs)
             self._trained, self._waiting = groups, True
-            self._values, self._reentrant = {}, False
+            self._reentrant = False
 
     def leave(self) -> None:
         """Forgets the groups at the end of a call, so that modules called alone do not see them."""
@@ -304,6 +304,8 @@ class Current:
         if layer == 1:
             if layers is not None:
                 layers.values[stack] = v
+                if layers.trains and not compiles:
+                    self._values.pop(stack, None)  # of the call before
                 if v.requires_grad and not compiles:
                     self._keep(v, stack)
             return None

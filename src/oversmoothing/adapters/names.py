@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
 from inspect import Parameter, getmodule, signature
+from itertools import pairwise
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from oversmoothing.adapters.convolutions import AfterConvolution
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
-from oversmoothing.adapters.sites import Factory, Sites
+from oversmoothing.adapters.sites import Factory, Sites, require_aggregator
 from oversmoothing.aggregators.base import SIZES, Aggregator, Context
 from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import InputError, closest, meant
@@ -57,11 +58,8 @@ def factories(
     except (TypeError, ValueError) as error:  # not callable, or implemented in C
         got = f"expected a name, a class or a function, got {given!r}"
         raise InputError(f"aggregator: {got}") from error
-    if isinstance(factory, type) and not issubclass(factory, Aggregator):
-        raise InputError(
-            f"aggregator: {factory.__name__} derives from none of Inside, After and Instead; "
-            "derive it from one of these in oversmoothing.aggregators.base"
-        )
+    if isinstance(factory, type):
+        require_aggregator(factory)
     _require_options(factory, parameters, options)
     return [partial(factory, **options)] if options else [factory]
 
@@ -70,10 +68,26 @@ def _of_several(given: Sequence[str | Factory], options: dict[str, Any]) -> list
     if not given:
         raise InputError("aggregator: got an empty list; name at least one aggregator")
     try:
-        return [factory for one in given for factory in factories(one, options)]
+        found = [factory for one in given for factory in factories(one, options)]
     except InputError as error:
         alone = "; options of one method in a list: functools.partial(osm.Residual, interval=2)"
         raise InputError(f"{error}{alone * bool(options)}") from error
+    if twice := [one for one, other in pairwise(found) if _call(one) == _call(other)]:
+        raise InputError(
+            f"aggregator: the list names {_name(twice[0])} twice in a row with the same options; "
+            "leave one out, or change its options"
+        )
+    return found
+
+
+def _call(factory: Factory) -> tuple[Any, ...]:
+    """Returns a class or function and its options, which may be of any type, as text."""
+    options = getattr(factory, "keywords", {})
+    return (
+        getattr(factory, "func", factory),
+        getattr(factory, "args", ()),
+        repr(sorted(options.items())),
+    )
 
 
 def _require_options(

@@ -72,10 +72,13 @@ def recipe(model: nn.Module) -> Recipe:
 def checked(calls: Recipe) -> Recipe:
     """Returns a recipe, for example from a file. Raises InputError if it has another form."""
     of_calls = isinstance(calls, list | tuple) and all(
-        isinstance(call, Mapping) and "methods" in call and call.keys() <= KEYS for call in calls
+        isinstance(call, Mapping)
+        and call.keys() <= KEYS
+        and isinstance(call.get("methods"), list | tuple)
+        for call in calls
     )
     methods = [method for call in calls for method in call["methods"]] if of_calls else [None]
-    if not all(isinstance(method, Mapping) and "name" in method for method in methods):
+    if not all(isinstance(m, Mapping) and isinstance(m.get("name"), str) for m in methods):
         raise InputError(
             "recipe: it has another form; give the list that oversmoothing.recipe(model) returned"
         )

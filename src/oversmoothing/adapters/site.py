@@ -3,7 +3,8 @@
 The module also reads tokens from tensors of other layouts, and finds their number of channels.
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,12 +22,35 @@ MEANING = "B samples, N tokens or nodes, C channels, H rows, W columns"
 SIZES = ("out_channels", "channels", "out_features")  # attributes with the channels of an output
 
 
+class Loading(threading.local):
+    """The running ``load_state_dict`` of a thread, of which every site sees its own part."""
+
+    missing: list[str] | None = None  # of this call; torch passes it to all modules
+    kept: list[str]  # keys of the sites whose values stay
+    some = False  # whether the state has any aggregator
+
+    def keeps(self, own: Mapping[str, Any], known: bool, missing: list[str]) -> bool:
+        """Whether a site keeps its values; if the state has others, they count as missing."""
+        if self.missing is not missing:
+            self.missing, self.kept, self.some = missing, [], False
+        if known and not self.some:
+            self.some = True
+            missing += self.kept
+        keeps = not self.some and not any(getattr(x, "is_meta", False) for x in own.values())
+        self.kept += own if keeps else ()
+        return keeps
+
+
+LOADING = Loading()
+
+
 class Site(Chain):
     """Aggregators at one place of a model, registered as a child of the module where they act.
 
     So the model's ``parameters()``, ``to()`` and ``train()`` reach them, its own parameters keep
     their names, and copies and pickles of the model have their sites. A state dict of the
-    model without aggregators loads strictly; the aggregators then keep their values.
+    model without aggregators loads strictly; the aggregators then keep their values. A state with
+    parameters of some aggregators must have those of all.
 
     Args:
         aggregators: in the order in which they act.
@@ -110,9 +134,10 @@ class Site(Chain):
         return super().forward(x, *others) if known else self.act(x, *others)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Loads a state; a state without aggregators changes nothing."""
+        """Loads a state; a state without any aggregators changes nothing."""
         own = self.state_dict(prefix=prefix)
-        if not any(key in state_dict for key in own):
+        known = any(key in state_dict for key in own)
+        if LOADING.keeps(own, known, missing=rest[2]):
             state_dict |= own
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -243,10 +268,17 @@ class Placed(NamedTuple):
     site: Site | Capture
 
 
+def require_module(model: nn.Module) -> nn.Module:
+    """Returns the model; raises InputError if it is not a module of torch."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
 def placed_in(model: nn.Module) -> list[Placed]:
-    """Returns all sites of a model with their modules."""
+    """Returns all sites of a model with their modules; raises InputError if it is no model."""
     found: list[Placed] = []
-    for module in model.modules():
+    for module in require_module(model).modules():
         hooks = module._forward_pre_hooks.values()
         attached = [*module.children(), *hooks]
         found += [Placed(module, site) for site in attached if isinstance(site, Site | Capture)]

@@ -73,11 +73,6 @@ class Sites:
         self.factories: dict[str, list[Factory]] = {site: [] for site in EVERY}
         for factory in factories:
             kind = kind_of(factory, dim)
-            if not issubclass(kind, Aggregator):
-                raise InputError(
-                    f"aggregator: {kind.__name__} derives from none of Inside, After and Instead; "
-                    "derive it from one of these in oversmoothing.aggregators.base"
-                )
             if not issubclass(kind, NoAggregator):
                 _require(kind, host, offered)
                 self.factories[kind.site].append(factory)
@@ -106,13 +101,26 @@ def kind_of(factory: Factory, dim: int) -> type[Aggregator]:
     """Returns the class of the aggregators that a factory builds.
 
     A function is called to find out. The state of torch's random numbers is restored.
+
+    Raises:
+        InputError: it builds no aggregator.
     """
     kind = inspect.unwrap(factory)
     kind = getattr(kind, "func", kind)  # of a functools.partial
-    if isinstance(kind, type):
-        return kind
-    with torch.random.fork_rng(devices=[]):
-        return type(make(factory, dim))
+    if not isinstance(kind, type):
+        with torch.random.fork_rng(devices=[]):
+            kind = type(make(factory, dim))
+    return require_aggregator(kind)
+
+
+def require_aggregator(kind: type) -> type[Aggregator]:
+    """Returns a class of aggregators; raises InputError for any other."""
+    if not issubclass(kind, Aggregator) or not hasattr(kind, "site"):
+        raise InputError(
+            f"aggregator: {kind.__name__} derives from none of Inside, After and Instead; "
+            "derive it from one of these in oversmoothing.aggregators.base"
+        )
+    return kind
 
 
 def _require(kind: type[Aggregator], host: str, offered: Sequence[str]) -> None:

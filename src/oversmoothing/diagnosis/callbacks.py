@@ -52,8 +52,8 @@ class _Steps:
 
     def __init__(self, every: int, options: dict[str, Any]) -> None:
         super().__init__()
-        if every < 1:
-            raise InputError(f"every: expected 1 or more steps, got {every}")
+        if not isinstance(every, int) or every < 1:
+            raise InputError(f"every: expected a whole number of steps, 1 or more, got {every!r}")
         self.every, self.options = every, options
         self.last: int | None = None  # step that was measured last
 
@@ -104,6 +104,8 @@ class Monitor(_Steps):
         **options: Any,
     ) -> None:
         super().__init__(every, options)
+        if not (show is None or callable(show)):
+            raise InputError(f"show: expected a function of a line, or None, got {show!r}")
         self.model, self.unit, self.show, self.step = model, unit, show, 0
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MethodType
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from oversmoothing.errors import InputError
+from oversmoothing.errors import InputError, described
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,21 @@ def calls(
         yield _of_batch(model, one, kwargs, device)
     if empty:
         raise InputError("batches: got no batch; check that the loader is not empty or used up")
+
+
+@contextmanager
+def explained(what: str, way: str) -> Iterator[None]:
+    """Context in which an error of other code, such as a function of the user, names the way out.
+
+    Args:
+        what: begins the message, such as ``loss: the function``.
+    """
+    try:
+        yield
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{what} fails ({described(error)}); {way}") from error
 
 
 def has_forward(model: nn.Module) -> bool:

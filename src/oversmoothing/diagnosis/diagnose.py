@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from numbers import Integral
 from threading import RLock
 from typing import Any
 
@@ -17,10 +18,11 @@ from oversmoothing.adapters.blocks import readable
 from oversmoothing.adapters.prefix import class_token_of
 from oversmoothing.adapters.recipe import lost
 from oversmoothing.adapters.site import check_layout
-from oversmoothing.diagnosis.calls import Call, calls, has_forward
+from oversmoothing.diagnosis.calls import Call, calls, explained, has_forward
+from oversmoothing.diagnosis.hetero import relations
 from oversmoothing.diagnosis.measures import OF_GRADIENT, OF_LABELS, Metrics, chosen_measures
 from oversmoothing.diagnosis.plan import Options, Plan
-from oversmoothing.diagnosis.reference import Drawn, draw, explained, kept
+from oversmoothing.diagnosis.reference import WAY_OUT, Drawn, draw, kept
 from oversmoothing.diagnosis.report import Report, gathered
 from oversmoothing.diagnosis.tokens import Layers, choose_layers
 from oversmoothing.diagnosis.unchanged import observable, same_random_numbers, unchanged
@@ -100,7 +102,7 @@ class Subject:
         """Returns what a function builds, on the device and in the precision of the model."""
         with same_random_numbers(self.model):
             torch.manual_seed(seed)
-            with explained("the function"):
+            with explained("reference: the function", WAY_OUT):
                 model = build()
         own = next(self.model.parameters(), None)
         if own is None or own.is_meta or not isinstance(model, nn.Module):
@@ -224,6 +226,8 @@ def diagnose(
     chosen = chosen_measures(metrics, pairs)
     options = Options(edges, mask, batch, prefix, labels, segments)
     _require_loss(loss, metrics is not None and chosen)
+    if not isinstance(seed, Integral) or abs(seed) >= 1 << 63:
+        raise InputError(f"seed: expected a whole number below 2**63, got {seed!r}")
     subjects = [Subject.of(model, layers, chosen, layout, loss)]
     with ONE_AT_A_TIME:
         if reference is not None:
@@ -272,8 +276,8 @@ def _explained(model: nn.Module, call: Call, single: bool) -> Iterator[None]:
     except (InputError, torch.OutOfMemoryError):
         raise
     except (AttributeError, IndexError, TypeError, RuntimeError, ValueError) as error:
-        known = _parameters(model).keys()
-        if (found := _unusual(call, known, single)) is None:
+        found = _unusual(call, _parameters(model).keys(), single) or _unfit(model, call)
+        if found is None:
             raise
         what, way = found
         raise InputError(
@@ -302,6 +306,30 @@ def _unusual(call: Call, known: Collection[str], single: bool) -> tuple[str, str
     if x is None or isinstance(x, str | int | float):
         return repr(x), "give tensors, diagnose(model, x), or batches=…"
     return None
+
+
+def _unfit(model: nn.Module, call: Call) -> tuple[str, str] | None:
+    """Returns what a model's forward lacks, and the way out; None: nothing."""
+    given = [*call.args, *call.kwargs.values(), *call.data.values()]
+    of_graphs = any(hasattr(module, "propagate") for module in model.modules())
+    if of_graphs and not relations(call) and not any(map(_has_edges, given)):
+        return "no integers (2, E) as edges", (
+            "give them to the model, diagnose(model, x, edge_index), or a Data that has them; "
+            "edges= is not passed to it"
+        )
+    try:
+        signature(model.forward).bind(*call.args, **call.kwargs)
+    except TypeError:
+        return "these arguments", "give those of its forward, diagnose(model, *args, **kwargs)"
+    return None
+
+
+def _has_edges(x: Any) -> bool:
+    """Whether an argument is, or has, integers (2, E) or a sparse matrix."""
+    x = getattr(x, "edge_index", x)
+    if isinstance(x, Tensor) and x.layout is torch.strided:
+        return x.dim() == 2 and len(x) == 2 and not x.is_floating_point()
+    return isinstance(x, Tensor) or type(x).__name__ == "SparseTensor"
 
 
 def _parameters(model: nn.Module) -> Mapping[str, Parameter]:

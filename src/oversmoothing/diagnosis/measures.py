@@ -1,12 +1,14 @@
 """The measures of a layer by name, those that the user chooses, and functions of the user."""
 
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from oversmoothing import metrics
+from oversmoothing.diagnosis.calls import explained
 from oversmoothing.diagnosis.samples import Piece
 from oversmoothing.errors import InputError, meant
 from oversmoothing.metrics import smoothness
@@ -103,17 +105,22 @@ class OwnMeasure(str):
         return self._of(t.x)
 
     def _of(self, x: Tensor) -> Tensor:
-        found: Any = self.function(x)
-        found = torch.as_tensor(found) if isinstance(found, int | float) else found
-        if isinstance(found, Tensor) and found.dim() == 0 and x.dim() == 3:
-            return torch.stack([found] if len(x) == 1 else [self._of(y[None])[0] for y in x])
-        if not isinstance(found, Tensor) or found.shape != x.shape[:1]:
-            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        way = f"give functions of one tensor of tokens (b, N, C), such as {tuple(x.shape)}"
+        with explained(f"metrics: {self}", way):
+            found: Any = self.function(x.clone())  # which it may change in place
+        found = (
+            torch.tensor(float(found), dtype=torch.float64) if isinstance(found, Real) else found
+        )
+        known = isinstance(found, Tensor) and not found.is_complex()
+        if known and found.dim() == 0 and len(x) > 1:
+            return torch.cat([self._of(y[None]) for y in x])
+        if not known or found.shape not in ((), x.shape[:1]):
+            got = tuple(found.shape) if known else getattr(found, "dtype", type(found).__name__)
             raise InputError(
                 f"metrics: {self} returns {got} for tokens {tuple(x.shape)}; return one number "
                 f"for each sample, a tensor {tuple(x.shape[:1])}"
             )
-        return smoothness.double(found)
+        return smoothness.double(found.detach()).view(-1)
 
 
 class Pair(str):
@@ -164,7 +171,7 @@ def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:
         return (*DEFAULT, *of_pairs)
     single = isinstance(given, str) or not isinstance(given, Iterable)
     listed: tuple[Any, ...] = (given,) if single else tuple(given)  # type: ignore[arg-type]
-    names = {of: name for name, of in (OF_TOKENS | OF_EDGES | OF_LABELS).items()}
+    names = {getattr(metrics, name, name): name for name in MEASURES}
     wanted = tuple(names.get(one, one) if callable(one) else one for one in listed)
     for one in wanted:
         if not callable(one) and one not in MEASURES:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.prefix import parents_of, prefix_of, suffix_of
+from oversmoothing.checks import check_tensor
 from oversmoothing.diagnosis.calls import Call
 from oversmoothing.diagnosis.hetero import nodes_of, relations
 from oversmoothing.diagnosis.padding import Padding
@@ -43,8 +44,10 @@ class Options:
         of_kinds = [*self.labels.values()] if isinstance(self.labels, Mapping) else [self.labels]
         tensors = {name: getattr(self, name) for name in ("edges", "mask", "batch", "segments")}
         for option, value in (*tensors.items(), *(("labels", x) for x in of_kinds)):
-            if not isinstance(value, Tensor | None):
-                raise InputError(f"{option}: expected a tensor, got {type(value).__name__}")
+            if value is not None and not (option == "edges" and _is_matrix(value)):
+                check_tensor(option, value)
+            if value is not None and not value.dim():
+                raise InputError(f"{option}: expected one entry for each token, got a number")
         if isinstance(self.prefix, bool) or not isinstance(self.prefix, int | None):
             raise InputError(f"prefix: expected a number of tokens, got {self.prefix!r}")
         for x in of_kinds:
@@ -243,6 +246,10 @@ class Plan:
                 f"layers: {name} returns {tuple(x.shape)}, {nodes} nodes, but the inputs have "
                 f"{needed} or more; choose layers that return all nodes, layers=…"
             )
+
+
+def _is_matrix(edges: Any) -> bool:
+    return isinstance(edges, Tensor) and edges.layout != torch.strided and edges.dim() == 2
 
 
 def _pairs(edges: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_leaves, tree_map
 
+from oversmoothing.diagnosis.calls import explained
 from oversmoothing.diagnosis.unchanged import same_attributes, same_random_numbers, same_values
-from oversmoothing.errors import InputError, described
+from oversmoothing.errors import InputError
 
 WAY_OUT = "give a function that returns a new model, reference=<function>"
 OF_PEFT = ".base_layer."  # part of the names in layers that PEFT has wrapped
@@ -218,7 +219,7 @@ class Libraries:
 
 def _new_model(module: nn.Module) -> nn.Module | None:
     if hasattr(module, "_from_config") and _arguments(type(module)) == 1:
-        with explained(f"{type(module).__name__}(config)"):
+        with explained(f"reference: {type(module).__name__}(config)", WAY_OUT):
             return type(module)(copy.deepcopy(module.config))
     config = getattr(module, "pretrained_cfg", None)
     if _library(module) == "timm" and isinstance(config, dict) and "architecture" in config:
@@ -276,7 +277,7 @@ def _reset_all(modules: list[nn.Module]) -> None:
             _reset(module)
         values = [getattr(module, name).clone() for module, name, _ in found]
     for (module, name, inside), value in zip(found, values):
-        with explained(f"the parametrisation of {name}"):
+        with explained(f"reference: the parametrisation of {name}", WAY_OUT):
             setattr(module, name, value)
         for inner in inside.modules():
             inner.training = True
@@ -291,7 +292,7 @@ def _reset(module: nn.Module) -> None:
         if not inspect.isroutine(method):
             continue
         needed = _arguments(method)
-        with explained(f"{type(module).__name__}.{name}"):
+        with explained(f"reference: {type(module).__name__}.{name}", WAY_OUT):
             if needed == 0 and (_undrawn(module.parameters()) or not _only_calls_layers(module)):
                 method()
             elif needed == 1 and "init" in name:
@@ -306,17 +307,6 @@ def _only_calls_layers(module: nn.Module) -> bool:
     place = type(module).__module__
     own = ".nn.models." in place and not place.endswith(".basic_gnn")
     return place.startswith("torch_geometric.") and not own
-
-
-@contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Context in which an error of a model's own code becomes an InputError."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise InputError(f"reference: {what} fails ({described(error)}); {WAY_OUT}") from error
 
 
 def _reset_lora(model: nn.Module) -> None:

@@ -105,8 +105,10 @@ class Report:
         """Returns this report with another one beside it, as the reference.
 
         Raises:
-            InputError: the other one has another number of layers.
+            InputError: the other one is no report, or has another number of layers.
         """
+        if not isinstance(other, Report):
+            raise InputError(f"reference: expected a Report, got {type(other).__name__}")
         if len(self.layers) != len(other.layers):
             raise InputError(
                 f"reference: calls {len(other.layers)} layers where the model calls "

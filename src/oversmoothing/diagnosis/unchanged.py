@@ -11,6 +11,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.distributed import fully_sharded
 from oversmoothing.errors import InputError
 
 NOTHING: dict[Any, Any] = {}
@@ -22,8 +23,10 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     """Restores what a forward pass may change: modes, buffers, attributes, random numbers.
 
     Of parameters it restores those that get another ``data``, and embeddings with ``max_norm``. The
-    forward pass must not write into other parameters in place.
+    forward pass must not write into other parameters in place. Those of ``fully_shard`` are
+    sharded before and after, as its own records of them are no attributes.
     """
+    _reshard(model)
     written = [*model.buffers(), *_renormed(model)]
     values = [(x, x.detach().clone(), _version(x)) for x in written]
     data = [(parameter, parameter.data) for parameter in model.parameters()]
@@ -31,6 +34,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
+            _reshard(model)
             with torch.no_grad():
                 for parameter, own in data:
                     if own.layout is torch.strided and parameter.data_ptr() != own.data_ptr():
@@ -126,6 +130,11 @@ def _put_back(before: list[tuple[Any, Any]]) -> None:
         if [*holder] != [*values]:  # a key that was deleted has come back at the end
             for name in values:
                 holder[name] = holder.pop(name)
+
+
+def _reshard(model: nn.Module) -> None:
+    for module in fully_sharded(model):
+        module.reshard()
 
 
 def _renormed(model: nn.Module) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.site import to_tokens
-from oversmoothing.diagnosis.calls import has_forward
+from oversmoothing.diagnosis.calls import explained, has_forward
 from oversmoothing.diagnosis.hetero import Merged, by_kind
 from oversmoothing.diagnosis.maps import Rows, SeeMaps, of_maps
 from oversmoothing.diagnosis.measures import (
@@ -32,7 +32,7 @@ from oversmoothing.diagnosis.plan import Plan
 from oversmoothing.diagnosis.samples import Graphs, Packed, Sequences
 from oversmoothing.diagnosis.tokens import find_tokens
 from oversmoothing.diagnosis.unchanged import without_autocast
-from oversmoothing.errors import InputError, described
+from oversmoothing.errors import InputError
 from oversmoothing.metrics import smoothness
 
 Seen = tuple[int, int, dict[str, Tensor]]  # samples B and tokens N of maps, and their measures
@@ -204,7 +204,8 @@ class Watch:
         """Measures the gradients of the loss after a call, with respect to its layers' outputs."""
         if self.loss is None:
             return
-        with torch.enable_grad():
+        way = "give a function of what the model returns, such as lambda out: out.loss"
+        with torch.enable_grad(), explained("loss: the function", way):
             loss = self.loss(output)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise InputError(f"loss: expected a function that returns one number, got {loss!r:.80}")
@@ -214,14 +215,8 @@ class Watch:
                 "loss: does not depend on the layers, whose outputs the model or the loss cuts off "
                 "(detach, no_grad, checkpoint with use_reentrant=True); leave that out"
             )
-        try:
+        with explained("loss: its gradient", "leave loss= out"):  # such as a reentrant checkpoint
             gradients = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # such as checkpoint with use_reentrant=True
-            raise InputError(
-                f"loss: its gradients cannot be computed ({described(error)}); leave loss= out"
-            ) from error
         for (row, x, layout, samples), gradient in zip(self.outputs, gradients):
             g = torch.zeros_like(x) if gradient is None else gradient
             g = self.plan.tokens(to_tokens(g, layout))

@@ -4,7 +4,8 @@ The similarity of maps in ContraNorm (Sec. 3.1, Fig. 2) follows Gong et al. 2021
 2022 and has no formula. The paper says that features become alike as the similarity goes to 1. This
 is true if the rows of a map are compared, since equal rows give equal tokens.
 
-All functions compute in float64 and return float64. Rows of prefix tokens count.
+All functions compute in float64 and return float64. Rows of prefix tokens count. A map with an
+entry that is not finite gives NaN; what is no map raises InputError.
 """
 
 import math
@@ -14,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from oversmoothing.checks import check_tensor
+from oversmoothing.errors import InputError
 from oversmoothing.metrics.smoothness import double
 
 TINY = 1e-30  # lower bound of norms and of arguments of a logarithm
@@ -70,7 +73,7 @@ def attention_similarity(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([double(A)]).measures()["attention_similarity"]
+    return MapSums.of([_map("A", A)]).measures()["attention_similarity"]
 
 
 def attention_entropy(A: Tensor) -> Tensor:
@@ -80,7 +83,7 @@ def attention_entropy(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([double(A)]).measures()["attention_entropy"]
+    return MapSums.of([_map("A", A)]).measures()["attention_entropy"]
 
 
 def attention_sink(A: Tensor) -> Tensor:
@@ -91,7 +94,7 @@ def attention_sink(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); NaN for N = 1.
     """
-    return MapSums.of([double(A)]).measures()["attention_sink"]
+    return MapSums.of([_map("A", A)]).measures()["attention_sink"]
 
 
 def attention_gap(A: Tensor) -> Tensor:
@@ -101,7 +104,9 @@ def attention_gap(A: Tensor) -> Tensor:
 
     Shapes: A (B, heads, N, N) -> (B,); infinite for maps of rank one, NaN for N = 1.
     """
-    sigma = torch.linalg.svdvals(double(A))
+    A = _map("A", A)
+    finite = A.isfinite().all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
+    sigma = torch.linalg.svdvals(A.masked_fill(~finite, 0)).masked_fill(~finite[..., 0], math.nan)
     return (sigma[..., :1] / sigma[..., 1:2]).mean(dim=(-2, -1))  # one token has no second value
 
 
@@ -112,4 +117,15 @@ def attention_cosine(A: Tensor, other: Tensor) -> Tensor:
 
     Shapes: A, other (B, heads, N, N) or some of their rows -> (B,).
     """
-    return torch.cosine_similarity(double(A), double(other), dim=-1).mean(dim=(-2, -1))
+    A, other = _map("A", A), _map("other", other)
+    if A.shape != other.shape:
+        raise InputError(f"other: expected {tuple(A.shape)}, as A has, got {tuple(other.shape)}")
+    return torch.cosine_similarity(A, other, dim=-1).mean(dim=(-2, -1))
+
+
+def _map(key: str, A: Tensor) -> Tensor:
+    """Returns a map in float64; raises InputError for what is none."""
+    check_tensor(key, A)
+    if A.dim() < 2:
+        raise InputError(f"{key}: expected maps (B, heads, N, N), got {tuple(A.shape)}")
+    return double(A if A.dim() > 2 else A[None])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from oversmoothing.checks import check_edges
+from oversmoothing.checks import check_edges, check_tensor
 from oversmoothing.errors import InputError
 from oversmoothing.metrics.smoothness import AT_ONCE, Of, Tokens, at_once, double, nonzero
 
@@ -111,6 +111,7 @@ def group_distance_ratio(x: Of, labels: Tensor) -> Tensor:
     Shapes: x (..., N, C), labels (N,) integers -> (...); NaN for one class or none.
     """
     t = Tokens.of(x)
+    check_tensor("labels", labels)
     if labels.shape != (N := t.x.shape[-2:-1]):
         raise InputError(f"labels: expected one a node {(*N,)}, got {(*labels.shape,)}")
     x, labels = t.whole(), labels.to(t.scale.device)
@@ -163,9 +164,10 @@ def _pieces(
     edges: Tensor, weight: Tensor | None, x: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yields rows, columns and weights of the edges in pieces, without self-loops."""
-    edges = edges.to(x.device)
     check_edges(edges, x.shape[-2])
+    edges = edges.to(x.device)
     weight = torch.ones(edges.shape[1]) if weight is None else weight
+    check_tensor("weight", weight)
     if weight.shape != (E := edges.shape[1:]):
         raise InputError(f"weight: expected one number an edge {(*E,)}, got {(*weight.shape,)}")
     other = edges[0] != edges[1]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.linalg import matrix_norm
 
+from oversmoothing.checks import check_tensor
 from oversmoothing.errors import InputError
 
 GRAM_FLOOR = 1e-6  # relative size below which singular values of the Gram matrix are inaccurate
@@ -35,6 +36,7 @@ class Tokens:
     """
 
     def __init__(self, x: Tensor, keep: Tensor | None = None, which: Tensor | None = None) -> None:
+        check_tensor("x", x)
         if x.dim() < 2 or 0 in x.shape[-2:]:
             raise InputError(f"x: expected tokens (..., N, C), both above 0, got {tuple(x.shape)}")
         self.x, self.keep, self.which = x, keep, which
@@ -382,6 +384,8 @@ class Samples:
     def add(self, x: Of) -> "Samples":
         """Adds the samples (B, N, C)."""
         t = Tokens.of(x)
+        if t.x.dim() != 3:
+            raise InputError(f"x: expected samples of tokens (B, N, C), got {tuple(t.x.shape)}")
         scale, _, directions, total, _ = t.sums
         mean = directions / t.count[:, None]
         self.total = self.total.to(mean) + mean.sum(dim=0)
