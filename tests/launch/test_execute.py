@@ -1,7 +1,6 @@
 """Complete runs on the embedded graph: skipped and extended."""
 
 import locale
-import platform
 from pathlib import Path
 
 import pytest
@@ -163,16 +162,3 @@ def test_best_val_is_never_below_last_on_validation(tmp_path: Path) -> None:
     for seed, result in last["seeds"].items():
         assert best["seeds"][seed]["val_accuracy"] >= result["val_accuracy"]
         assert best["seeds"][seed]["epoch"] <= 40
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_of_large_tensors_is_kept_on_the_cpu() -> None:
-    """Used again, it needs no new pages; otherwise networks with large tensors wait for them."""
-    resource = pytest.importorskip("resource")
-    Start(compose_config(["device=cpu"]))
-    faults = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.ones(2**24)  # 64 MB
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[-1] < 2**24 * 4 / 4096 / 10
