@@ -100,8 +100,8 @@ def test_a_stopped_run_continues_with_the_same_numbers(
 def test_lower_precision_is_near(
     run, on_cpu, device: str, task: str, option: str, gap: float
 ) -> None:
-    if device == "pretend" and option == "matmul=high":
-        pytest.skip("only CUDA has TF32")
+    if device == "pretend" and (option == "matmul=high" or task != "wsss"):
+        pytest.skip("only CUDA has TF32; the loop, not the task, chooses bf16")
     losses, _ = run(task, option.split("=")[-1], f"device={device}", option)
     same(losses[:1], on_cpu(task)[0][:1], gap)
 
