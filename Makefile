@@ -7,7 +7,7 @@ PIP = $(PY) -m pip install --disable-pip-version-check -c requirements.lock
 INSTALL = $(PIP) --quiet
 OSM = $(PY) -m oversmoothing
 BENCH = $(PY) benchmarks/bench.py
-CASES = pyg centering em slopes cures wsss_step
+CASES = pyg centering em slopes cures applied wsss_step
 TABLES := $(filter-out cures,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
 FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves deep_gcns measures training \
   cures claims hero speed
@@ -123,4 +123,4 @@ clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site .site
 
 distclean: clean  ## remove also all outputs, trained weights included
-	find outputs -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	rm -rf outputs

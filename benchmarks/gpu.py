@@ -114,7 +114,7 @@ def main() -> None:
         "--minutes", type=finite, default=12, help="wall time for all (default: 12)"
     )
     parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
-    parser.add_argument("--only", nargs="*", metavar="NAME", help="only these items")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these items")
     parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"),
                         help="of logs; default: %(default)s")  # fmt: skip
     args = parser.parse_args()

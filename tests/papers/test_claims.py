@@ -127,7 +127,7 @@ def test_a_claim_waits_for_its_runs_and_then_follows_their_numbers(
     assert worse.verdict == (NOT_REPRODUCED if cannot else CONTRADICTED) and worse.n
 
 
-@pytest.mark.parametrize("left", [None, "", "a,b\n1\n", "\xff"])
+@pytest.mark.parametrize("left", [None, "", "a,b\n1\n", "a,b\n1,2\n", "\xff"])
 def test_without_its_results_a_claim_keeps_its_record_and_the_file_is_named(
     left: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

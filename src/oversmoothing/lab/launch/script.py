@@ -168,4 +168,4 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", help="name of a table in results/expected/*.yaml")
     add_publish(parser, "--results")
     for name, kind in (("data", "data sets"), ("methods", "rows"), ("columns", "columns")):
-        parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {kind}")
+        parser.add_argument(f"--{name}", nargs="+", default=[], help=f"only these {kind}")

@@ -116,8 +116,8 @@ def arguments(argv: list[str]) -> Namespace:
     """Reads the command line."""
     parser = figure_parser(__doc__, overrides=True)
     for name in ("graphs", "networks", "methods"):
-        parser.add_argument(f"--{name}", nargs="*", default=[], help=f"only these {name}")
-    parser.add_argument("--layers", nargs="*", type=whole(), default=[], help="only these depths")
+        parser.add_argument(f"--{name}", nargs="+", default=[], help=f"only these {name}")
+    parser.add_argument("--layers", nargs="+", type=whole(), default=[], help="only these depths")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")

@@ -112,10 +112,11 @@ def read(path: Path) -> list[Record]:
     Raises:
         InputError: the file has another form.
     """
-    lines, kinds = read_csv(path) if path.exists() else (), Record.__annotations__
+    kinds = Record.__annotations__
+    lines = read_csv(path, kinds) if path.exists() else ()
     try:
         return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 
 

@@ -145,10 +145,11 @@ def _rank(panels: Sequence[Panel]) -> Section:
         "Rank of random transformers",
         "Centered self-attention adds γ to the sum of every row of the attention map; γ = 0 is "
         "plain attention. The claim of its paper: with depth the rank falls to 1 for every γ > −1 "
-        "and for no γ ≤ −1. Below, the number of γ that contradict it with 100 layers; the second "
-        "picture has the effective rank, which weighs the directions that the rank counts.",
+        "and for no γ ≤ −1. Below, the number of γ that differ from it after 100 layers; for some "
+        "γ > −1 the rank is still falling then. The second picture has the effective rank, which "
+        "weighs the directions that the rank counts.",
         f"python train.py {' '.join(RANK)}",
-        rows=[["", "γ that contradict the claim"], *failing],
+        rows=[["", "γ that differ from the claim"], *failing],
         figures=[path for path in draw_figures(panels, OUTPUTS) if path.suffix == ".png"],
     )
 

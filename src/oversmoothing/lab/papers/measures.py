@@ -105,7 +105,7 @@ Rows = dict[tuple[Any, ...], Row]
 def main(argv: list[str]) -> int:
     """Measures the missing networks, then writes CSV and figure."""
     parser = figure_parser(__doc__)
-    parser.add_argument("--graphs", nargs="*", default=[], help="measure only these graphs")
+    parser.add_argument("--graphs", nargs="+", default=[], help="measure only these graphs")
     parser.add_argument("--layers", nargs="+", type=whole(), default=[32], help="default: 32")
     parser.add_argument("--trained", action="store_true", help="train the chosen candidates")
     options = parser.parse_args(argv)
@@ -131,7 +131,7 @@ def load(path: Path) -> list[Row]:
     Raises:
         InputError: the file has another form.
     """
-    lines = read_csv(path) if path.exists() else ()
+    lines = read_csv(path, HEADER) if path.exists() else ()
     try:
         return [_row(line) for line in lines]
     except (KeyError, TypeError, ValueError) as error:

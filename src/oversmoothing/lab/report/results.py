@@ -356,7 +356,9 @@ def describe(
     if not missing:
         open_ = [p.cell for p in planned if p.cell.about.tuned and not p.cell.runnable]
         how = f"; cells without settings: {len(open_)}, run oversmoothing tune "
-        return "nothing is missing" + (how + open_[0].table if open_ else "")
+        left = sum(bool(p.missing and p.cell.reason) for p in planned)
+        marked = f"; marked as not run: {left} (--all lists them)" if left else ""
+        return f"nothing is missing{marked}" + (how + open_[0].table if open_ else "")
     times = [estimate(p, planned) for p in missing]
     commands = [" ".join([p.cell.command, *map(shlex.quote, extra)]) for p in missing]
     lines = [f"{_time(seconds):>9}  {command}" for seconds, command in zip(times, commands)]

@@ -128,7 +128,7 @@ def checked(missing: list[Planned], overrides: list[str]) -> list[DictConfig]:
 def arguments() -> Namespace:
     parser = Parser(__doc__, overrides=True)
     add_cells(parser)
-    parser.add_argument("--seeds", type=SEED, nargs="*", default=[], help="only these seeds")
+    parser.add_argument("--seeds", type=SEED, nargs="+", default=[], help="only these seeds")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list what is missing, run nothing")
     either.add_argument("--draw", action="store_true", help="draw what there is, run nothing")

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -146,8 +146,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path: Path, columns: Iterable[str] = ()) -> list[dict[str, str]]:
     """Returns the lines of a table by the names of its columns; its name may end in ``.gz``.
+
+    Args:
+        columns: names that must be there.
 
     Raises:
         InputError: the file is damaged, or a line has more or fewer columns than the first.
@@ -159,6 +162,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
             rows = [row for row in csv.reader(file, strict=True) if row]
             if len({*map(len, rows)}) != 1:
                 raise ValueError("it is empty, or lines have more or fewer columns than the first")
+            if absent := [name for name in columns if name not in rows[0]]:
+                raise ValueError(f"no column {absent[0]!r}")
         except (ValueError, EOFError, gzip.BadGzipFile, csv.Error) as error:
             way = "restore it with git, or remove it if git does not have it"
             raise InputError(f"{path}: is damaged ({reason_of(error)}); {way}") from None

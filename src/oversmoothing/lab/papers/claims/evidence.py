@@ -34,7 +34,7 @@ class Cells(dict[Place, Measured]):
 
     def __missing__(self, place: Place) -> Measured:
         where = ", ".join(filter(None, place))
-        why = f"{self.table}: {where} is not run; `oversmoothing table {self.table}` runs it"
+        why = f"{self.table}: {where} is not run; `oversmoothing table {self.table} --all` runs it"
         raise NotRecordedError(why)
 
 
@@ -82,7 +82,7 @@ class Evidence:
         if not found:
             named = f"{table} ({reading})" if reading else table
             raise NotRecordedError(
-                f"no cell of {named} is run; `oversmoothing table {table}` runs it"
+                f"no cell of {named} is run; `oversmoothing table {table} --all --publish` runs it"
             )
         return Cells(table, found)
 
@@ -104,7 +104,7 @@ class Evidence:
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """Returns the recorded runs of a table."""
-        with _text(self.path(f"{name}.jsonl", f"oversmoothing table {name}")) as text:
+        with _text(self.path(f"{name}.jsonl", f"oversmoothing table {name} --publish")) as text:
             return [json.loads(line) for line in text.splitlines()]
 
     def json(self, name: str) -> Any:
@@ -112,17 +112,29 @@ class Evidence:
             return json.loads(text)
 
     def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
-        return read_csv(self.path(name, command))
+        path = self.path(name, command)
+        return [_Line(path, line) for line in read_csv(path)]
 
     def _lines(self, table: str) -> list[dict[str, str]]:
         if table not in self._tables:
             path = f"tables/{table}.csv"
-            self._tables[table] = self.csv(path, f"oversmoothing table {table}")
+            self._tables[table] = self.csv(path, f"oversmoothing table {table} --publish")
         return self._tables[table]
 
     @cached_property
     def _tables(self) -> dict[str, list[dict[str, str]]]:
         return {}
+
+
+class _Line(dict[str, str]):
+    """A line of a CSV file; a column that is not there raises InputError."""
+
+    def __init__(self, path: Path, line: dict[str, str]) -> None:
+        super().__init__(line)
+        self.path = path
+
+    def __missing__(self, name: str) -> str:
+        raise InputError(f"{self.path}: is damaged (no column {name!r}); restore it with git")
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def counts(entries: Sequence[Entry]) -> str:
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__doc__, pdf=False)
-    parser.add_argument("--only", nargs="*", default=[], help="names of claims or papers, with *")
+    parser.add_argument("--only", nargs="+", default=[], help="names of claims or papers, with *")
     parser.add_argument(
         "--recorded", action="store_true", help="only claims that recorded results answer"
     )
