@@ -313,7 +313,7 @@ def _unfit(model: nn.Module, call: Call) -> tuple[str, str] | None:
     given = [*call.args, *call.kwargs.values(), *call.data.values()]
     of_graphs = any(hasattr(module, "propagate") for module in model.modules())
     if of_graphs and not relations(call) and not any(map(_has_edges, given)):
-        return "no integers (2, E) as edges", (
+        return "inputs that have no edges", (
             "give them to the model, diagnose(model, x, edge_index), or a Data that has them; "
             "edges= is not passed to it"
         )
