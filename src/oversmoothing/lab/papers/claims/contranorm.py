@@ -247,7 +247,7 @@ def fine_tuned(evidence: Evidence) -> Finding:
     )
     higher, lower = (judged(compare(*ends) for ends in of.values()) for of in (ranks, cosines))
     cases = [*higher, *(None if up is None else not up for up in lower)]
-    text = f"as claimed in {share(cases, 'comparisons')}; effective rank: {_against(ranks)}; "
+    text = f"as claimed in {share(cases, 'comparisons')}: effective rank: {_against(ranks)}, "
     return Finding(tendency(cases), f"{text}cosine: {_against(cosines)}", "n as given")
 
 
