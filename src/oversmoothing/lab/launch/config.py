@@ -30,6 +30,7 @@ from yaml import YAMLError
 
 from oversmoothing.errors import Problems, install, meant
 from oversmoothing.lab.launch.keys import is_new, key_problem, keys_of, node_of
+from oversmoothing.lab.launch.repository import ReadOnce
 from oversmoothing.lab.store import files
 
 CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or files.CONFIGS).resolve()
@@ -172,7 +173,9 @@ def loader() -> ConfigLoader:
     """Hydra's loader for the folder ``configs``."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return GlobalHydra.instance().config_loader()
+        found = GlobalHydra.instance().config_loader()
+    found.repository = ReadOnce(found.repository)
+    return found
 
 
 @lru_cache(maxsize=256)
