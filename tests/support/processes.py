@@ -15,7 +15,8 @@ from oversmoothing.lab import processes
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "src/oversmoothing/__main__.py"
-processes.IMPORTED += ["pytest", "torch_geometric.nn", "oversmoothing.lab.tasks.nodes_minibatch"]
+OFTEN = ["pytest", "torch._dynamo", "torch_geometric.nn", "oversmoothing.lab.tasks.nodes_minibatch"]
+processes.IMPORTED += OFTEN  # what many tests import, by optimizers or themselves
 Ended = tuple[int | None, str, str]  # exit code, stdout, stderr
 
 

@@ -32,7 +32,7 @@ TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by on
 SECONDS = 0.5  # between two checks
 LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
 SHORT = "/tmp"
-IMPORTED = ["torch._dynamo", "oversmoothing.lab.launch.command"]  # optimizers import the first
+IMPORTED = ["oversmoothing.lab.launch.command"]  # with torch; must not call CUDA
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
@@ -66,8 +66,8 @@ def shorten_sockets() -> None:
 def workers() -> BaseContext:
     """Returns what starts processes: on Linux as forks of a server that has imported torch.
 
-    Elsewhere each process imports torch, its compiler and Hydra itself, which takes seconds. The
-    server only imports, so its forks may train and use a GPU.
+    Elsewhere each process imports torch and Hydra itself, which takes seconds. The server only
+    imports, so its forks may train and use a GPU.
     """
     if not sys.platform.startswith("linux"):  # forks are unsafe on macOS, and unknown to Windows
         return multiprocessing.get_context("spawn")
