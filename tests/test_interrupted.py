@@ -23,7 +23,7 @@ from golden_runs import train  # noqa: E402
 
 TRIALS = int(os.environ.get("OVERSMOOTHING_INTERRUPTIONS", 2))
 LONGER = {  # a small run ends before anybody can kill it
-    "nodes": ["trainer.epochs=100", "seeds=[0,1]", "aggregator@then=layernorm"],
+    "nodes": ["trainer.epochs=50", "seeds=[0,1]", "aggregator@then=layernorm"],
     "nodes_pyg": ["trainer.epochs=40"],
     "classification": ["trainer.iterations=20", "seeds=[0,1]"],
 }
