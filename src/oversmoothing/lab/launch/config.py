@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -30,7 +31,6 @@ from yaml import YAMLError
 
 from oversmoothing.errors import Problems, install, meant
 from oversmoothing.lab.launch.keys import is_new, key_problem, keys_of, node_of
-from oversmoothing.lab.launch.repository import ReadOnce
 from oversmoothing.lab.store import files
 
 CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or files.CONFIGS).resolve()
@@ -170,12 +170,18 @@ def options(group: str, folders: list[Path]) -> list[str]:
 
 @cache
 def loader() -> ConfigLoader:
-    """Hydra's loader for the folder ``configs``."""
+    """Hydra's loader for the folder ``configs``, whose files are looked for and read once."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         found = GlobalHydra.instance().config_loader()
-    found.repository = ReadOnce(found.repository)
+    for source in found.get_sources():
+        source.is_config, source.is_group = cache(source.is_config), cache(source.is_group)
+        source.load_config = _copies(cache(source.load_config))
     return found
+
+
+def _copies(read: Callable[[str], ConfigResult]) -> Callable[[str], ConfigResult]:
+    return lambda config_path: copy.deepcopy(read(config_path))  # composition changes it
 
 
 @lru_cache(maxsize=256)
