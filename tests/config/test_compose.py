@@ -4,10 +4,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from guide import PARTS
 from hydra import compose, initialize_config_dir
 
+from oversmoothing.errors import Problems
 from oversmoothing.lab.launch.command import command, configs
-from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader
+from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader, plan
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +31,9 @@ def test_what_sweeps_stand_for() -> None:
         c.backbone.block for c in configs(["experiment=rank_fig1", "backbone.weights=normal"])
     ]
     assert blocks == ["pre_ln", "post_ln", "resi_dual"]  # the sweep that it brings along
-    every = command(
-        ["experiment=wsss_scenes", "-m", "aggregator=glob(*)"]
-    ).configs  # it has a place for all of them
-    assert len(every) == len(list((CONFIGS / "aggregator").rglob("*.yaml")))
+    every = plan(["task=glob(*)"], multirun=True)
+    assert every.swept == [f"task={path.stem}" for path in sorted((CONFIGS / "task").glob("*"))]
+    assert len(every.configs) == len({config.task._target_ for config in every.configs}) > 5
 
 
 def test_only_other_launchers_and_questions_are_left_to_hydra() -> None:
@@ -59,6 +60,14 @@ def test_composes_as_hydra_does(line: str) -> None:
     ours = compose_config(words)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         assert ours == compose("config", words)
+
+
+def test_a_file_that_was_missing_is_found_in_another_folder() -> None:
+    word = "aggregator=mean_shift"
+    with pytest.raises(Problems):
+        compose_config([word])
+    found = compose_config([f"hydra.searchpath=['file://{PARTS}']", word])
+    assert found.aggregator._target_ == "mean_shift.MeanShift"
 
 
 def test_a_sweep_over_values_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from multiprocessing import active_children, util
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,7 @@ TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by on
 SECONDS = 0.5  # between two checks
 LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
 SHORT = "/tmp"
+IMPORTED = ["oversmoothing.lab.launch.command"]  # with torch; must not call CUDA
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
@@ -59,6 +61,19 @@ def shorten_sockets() -> None:
         ) from error
     finally:
         tempfile.tempdir = before
+
+
+def workers() -> BaseContext:
+    """Returns what starts processes: on Linux as forks of a server that has imported torch.
+
+    Elsewhere each process imports torch and Hydra itself, which takes seconds. The server only
+    imports, so its forks may train and use a GPU.
+    """
+    if not sys.platform.startswith("linux"):  # forks are unsafe on macOS, and unknown to Windows
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
 
 
 def follow_parent() -> None:
@@ -101,9 +116,8 @@ def in_processes(
     """
 
     def one(item: Item) -> tuple[Item, Found]:
-        context = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(1, context, _begin, (jobs,)) as process:
+            with ProcessPoolExecutor(1, workers(), _begin, (jobs,)) as process:
                 return item, process.submit(call, item).result()
         except (BrokenProcessPool, SystemExit):
             if stopped.is_set():
