@@ -4,10 +4,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from guide import PARTS
 from hydra import compose, initialize_config_dir
 
-from oversmoothing.errors import Problems
 from oversmoothing.lab.launch.command import command, configs
 from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader, plan
 
@@ -60,14 +58,6 @@ def test_composes_as_hydra_does(line: str) -> None:
     ours = compose_config(words)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         assert ours == compose("config", words)
-
-
-def test_a_file_that_was_missing_is_found_in_another_folder() -> None:
-    word = "aggregator=mean_shift"
-    with pytest.raises(Problems):
-        compose_config([word])
-    found = compose_config([f"hydra.searchpath=['file://{PARTS}']", word])
-    assert found.aggregator._target_ == "mean_shift.MeanShift"
 
 
 def test_a_sweep_over_values_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Sweeps and failures of two processes, which torchrun would start, over gloo."""
+"""Trainings, sweeps and failures of two processes over gloo, as torchrun starts them."""
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import DictConfig
-from processes import by_two
+from processes import ROOT, by_two
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.launch.command import run_all, unfinished
@@ -83,3 +84,10 @@ def test_a_killed_process_ends_the_other_in_one_line(sweep: list[DictConfig]) ->
     codes, [lines, _] = two(sweep[:1], killed)
     assert codes == [1, -signal.SIGKILL]
     assert "another process of this command has ended" in lines[0]
+
+
+def test_torchrun_trains(tmp_path: Path) -> None:
+    words = [*GNN, "backbone.depth=1", f"paths.outputs={tmp_path}"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*launcher, "train.py", *words], cwd=ROOT, check=True, timeout=300)
+    assert results([compose_config(words)]) == [True]

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -23,7 +23,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -170,18 +169,10 @@ def options(group: str, folders: list[Path]) -> list[str]:
 
 @cache
 def loader() -> ConfigLoader:
-    """Hydra's loader for the folder ``configs``, whose files are looked for and read once."""
+    """Hydra's loader for the folder ``configs``."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        found = GlobalHydra.instance().config_loader()
-    for source in found.get_sources():
-        source.is_config, source.is_group = cache(source.is_config), cache(source.is_group)
-        source.load_config = _copies(cache(source.load_config))
-    return found
-
-
-def _copies(read: Callable[[str], ConfigResult]) -> Callable[[str], ConfigResult]:
-    return lambda config_path: copy.deepcopy(read(config_path))  # composition changes it
+        return GlobalHydra.instance().config_loader()
 
 
 @lru_cache(maxsize=256)
