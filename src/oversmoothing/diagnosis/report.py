@@ -18,6 +18,7 @@ from oversmoothing.diagnosis.measures import (
     BESIDE,
     COLUMNS,
     LEGEND,
+    MEASURES,
     OF_EDGES,
     OF_LABELS,
     OF_MAPS,
@@ -393,15 +394,19 @@ def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
 
 
 def _undefined(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
-    """Says why samples with labels have no distances of classes."""
-    for layer, row in zip(layers, rows):
-        for name in OF_LABELS.keys() & row.keys():
-            if count := int((~row[name].isfinite()).sum()):
-                yield (
-                    f"{name}: not defined in {count} of {len(row[name])} samples after {layer}, "
-                    "whose labels have fewer than two classes, or no two unlike tokens of one."
-                )
-                return
+    """Says which measures have no finite number, in which layer first, and why if that is known."""
+    classes = ", whose labels have fewer than two classes, or no two unlike tokens of one"
+    found: dict[str, list[str]] = {}  # where and why -> measures
+    for name in dict.fromkeys(name for row in rows for name in row):
+        some = name in OF_LABELS or name not in MEASURES  # for others, other notes name samples
+        for layer, row in zip(layers, rows):
+            values = row.get(name, torch.empty(0))
+            count = int((~values.isfinite()).sum())
+            if count and (some or count == len(values)):
+                where = f"not defined in {count} of {len(values)} samples after {layer}"
+                found.setdefault(where + classes * (name in OF_LABELS), []).append(name)
+                break
+    yield from (f"{ends(names)}: {where}." for where, names in found.items())
 
 
 def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
