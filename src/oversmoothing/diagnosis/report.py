@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oversmoothing.diagnosis.figure import draw
+from oversmoothing.diagnosis.figure import axes_of, draw, listed
 from oversmoothing.diagnosis.measures import (
     BESIDE,
     COLUMNS,
@@ -31,7 +31,7 @@ from oversmoothing.diagnosis.measures import (
 from oversmoothing.diagnosis.padding import is_model
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
-from oversmoothing.errors import InputError, ends, meant
+from oversmoothing.errors import InputError, ends, meant, reason_of
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,9 @@ class Report:
         try:
             with Path(path).open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows([columns, *zip(*columns.values())])
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be written ({error.strerror}); choose another"
-            ) from error
+        except (OSError, TypeError, ValueError) as error:
+            reason = reason_of(error)
+            raise InputError(f"{path}: cannot be written ({reason}); choose another") from error
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with the columns of :meth:`to_csv` and the layers as its index.
@@ -174,14 +173,11 @@ class Report:
 
         Raises:
             InputError: matplotlib is not installed, a metric was not measured or none is given, a
-                curve is unknown, there are fewer axes than metrics, or the file cannot be written.
+                curve is unknown, ax has fewer axes than metrics, or the file cannot be written.
         """
-        several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
-        axes = None if ax is None else [*several]
-        if metrics is None:
-            names = [*self._shown()[: len(axes) if axes else None]]
-        else:
-            names = [metrics] if isinstance(metrics, str) else [*metrics]
+        axes = None if ax is None else axes_of(ax)
+        few = self._shown()[: len(axes) if axes else None]
+        names = [*few] if metrics is None else listed("metrics", metrics)
         return draw(self, path, axes, names, curves)
 
     def _columns(self) -> dict[str, list[Any]]:
