@@ -210,7 +210,7 @@ class Pending:
         self.groups = groups
 
 
-def _begins(pending: "WeakSet[Pending]", call: Pending, gradient: Tensor) -> None:
+def _begins(pending: "WeakSet[Pending]", call: Any, gradient: Tensor) -> None:
     """Removes a call at the end of the backward pass that has reached an output of it."""
     torch.autograd.Variable._execution_engine.queue_callback(partial(pending.discard, call))
 
