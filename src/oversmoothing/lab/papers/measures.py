@@ -131,10 +131,12 @@ def load(path: Path) -> list[Row]:
     Raises:
         InputError: the file has another form.
     """
-    lines = read_csv(path, HEADER) if path.exists() else ()
+    lines = read_csv(path) if path.exists() else ()
     try:
         return [_row(line) for line in lines]
-    except (KeyError, TypeError, ValueError) as error:
+    except InputError:  # no such column
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
 
 
