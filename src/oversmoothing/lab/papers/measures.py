@@ -119,9 +119,11 @@ def main(argv: list[str]) -> int:
         add(path, found)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
     print(path)
-    every, stem = load(path), options.target / "figures/measures"  # as rounded as the file
-    print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
-    print(*save(draw(every), stem, options.pdf), sep="\n")
+    stem = options.target / "figures/measures"
+    with alone(path):  # a command that ends at the same time draws after this one, all networks
+        every = load(path)  # as rounded as the file
+        print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
+        print(*save(draw(every), stem, options.pdf), sep="\n")
     return 0
 
 
