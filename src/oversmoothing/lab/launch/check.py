@@ -251,6 +251,12 @@ def _fit_problems(config: DictConfig) -> list[str]:
             problems.append(f"{group}: task {name} has no use for it; add {group}=none")
     if config.get("diagnose_every") and not get_object(config.task._target_).diagnoses:
         problems.append(f"diagnose_every: task {name} measures no layers; leave it out")
+    same = config.then and config.then == config.aggregator
+    if same and short_name(config.then) != "none":
+        problems.append(
+            "then: is the aggregator once more, with the same options; leave it out, or change its "
+            "options"
+        )
     return problems
 
 
