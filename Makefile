@@ -78,7 +78,7 @@ demo: setup  ## a small Figure 1, a depth study and segmentation, on one page, i
 	$(OSM) figure demo $(ARGS)
 
 test: setup  ## run all tests
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4 $(ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4 --dist worksteal $(ARGS)
 
 lint: setup  ## format the code, check it and its types
 	$(VENV)/bin/ruff format .

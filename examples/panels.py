@@ -62,7 +62,7 @@ def write(name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> No
 def draw(
     name: str,
     panels: Mapping[str, Mapping[str, Curve]],
-    xlabel: str,
+    xlabel: str | Sequence[str],
     log_x: bool = False,
     log_y: Sequence[str] = (),
     dashed: Sequence[str] = (),
@@ -73,7 +73,7 @@ def draw(
     Args:
         name: of the file.
         panels: title -> label -> curve. A method has the same colour in all figures.
-        xlabel: below the panels of the last row.
+        xlabel: below the panels of the last row; a list: one for each of these.
         log_x: use a logarithmic x axis, for depths of 2, 4, 8, …
         log_y: titles of the panels with a logarithmic y axis.
         dashed: labels with a dashed line, such as random networks.
@@ -91,8 +91,9 @@ def draw(
             axis.plot(x, y, ms=3, lw=1.2, label=label, **styles[label])
         _scale(axis, x if log_x else None, title in log_y)
         axis.set_title(title.replace(": ", ":\n"), fontsize=9)
-    for axis in axes[-1]:
-        axis.set_xlabel(xlabel)
+    below = [xlabel] * columns if isinstance(xlabel, str) else xlabel
+    for axis, text in zip(axes[-1], below):
+        axis.set_xlabel(text)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     first, curves = next(iter(panels.items()))

@@ -127,11 +127,12 @@ def draw_gamma(rows: Sequence[tuple]) -> None:
     in_one["no method"] = ([1, len(blocks)], [plain, plain])
     in_all = sorted({γ for γ, *_ in rows})
     curve = [perplexity(rows, γ, "all") if γ else plain for γ in in_all]
+    one, every = "perplexity, γ in one block", "perplexity, γ in every block"
     panels.draw(
         "smollm2_gamma",
-        {"perplexity, γ in one block": in_one, "γ in every block": {"centered": (in_all, curve)}},
-        "block, or γ",
-        log_y=["perplexity, γ in one block", "γ in every block"],
+        {one: in_one, every: {"centered": (in_all, curve)}},
+        ["the block that has γ", "γ"],
+        log_y=[one, every],
         dashed=["no method"],
     )
 

@@ -31,8 +31,8 @@ def test_the_example_runs(
 ) -> None:
     parts(tmp_path)
     for words in commands(section(title)):
-        done = run(words, tmp_path, *([] if "--cfg" in words else fast))
-        assert (done.returncode, errors(done)) == (0, ""), words
+        code, _, err = run(words, tmp_path, *([] if "--cfg" in words else fast))
+        assert (code, errors(err)) == (0, ""), words
     found = [json.loads(path.read_text()) for path in tmp_path.glob("outputs/*/result.json")]
     assert len(found) == runs and all(result["name"].startswith(name) for result in found)
     assert all(set(result["seeds"]) == {"0", "1"} for result in found)
@@ -48,27 +48,27 @@ def test_the_code_of_the_guide_is_that_of_the_file() -> None:
 def test_a_new_table_is_planned_run_and_written(tmp_path: Path) -> None:
     results = parts(tmp_path) / "results"
     plan, make = commands(section("Adding a table"))
-    done = run(make, tmp_path, "--", "logger=none", "threads=1")
-    assert (done.returncode, errors(done)) == (0, "")
+    code, _, err = run(make, tmp_path, "--", "logger=none", "threads=1")
+    assert (code, errors(err)) == (0, "")
     assert len((results / "depth.jsonl").read_text().splitlines()) == 4
     text = (results / "tables" / "depth.md").read_text()
     assert "4 of 4 cells measured" in text and "centered, γ = −1 against no method" in text
     assert (results / "figures" / "depth.png").exists()
-    assert "nothing is missing" in run(plan, tmp_path).stdout
+    assert "nothing is missing" in run(plan, tmp_path)[1]
 
 
 def test_the_template_of_a_submission_is_run_whole(tmp_path: Path) -> None:
     """On a tiny graph for all of its graphs, and two seeds; its own graphs are planned."""
     results = parts(tmp_path) / "results"
     plan, make = commands(section("Submit a method"))
-    assert "48 runs are missing" in run(plan, tmp_path).stdout
+    assert "48 runs are missing" in run(plan, tmp_path)[1]
     table = results / "expected/submission.yaml"
     text = re.sub(r"\[data=[^]]*\]", "[data=sbm, data.num_nodes=400]", table.read_text("utf-8"))
     text = text.replace("trainer.lr=0.01]", 'trainer.lr=0.01, trainer.epochs=5, "seeds=[0,1]"]')
     table.write_text(text.replace("L=32: [backbone.depth=32", "L=32: [backbone.depth=4"), "utf-8")
-    assert "12 runs are missing" in run(plan, tmp_path).stdout
-    done = run(make, tmp_path, "--", "threads=1")
-    assert (done.returncode, errors(done)) == (0, "")
+    assert "12 runs are missing" in run(plan, tmp_path)[1]
+    code, _, err = run(make, tmp_path, "--", "threads=1")
+    assert (code, errors(err)) == (0, "")
     records = (results / "submission.jsonl").read_text("utf-8").splitlines()
     assert len(records) == 12 and all('"1": {' in record for record in records)
     found = (results / "tables/submission.md").read_text("utf-8")

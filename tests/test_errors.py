@@ -1,6 +1,6 @@
 """What an error suggests in place of an unknown name."""
 
-from oversmoothing.errors import ends, meant
+from oversmoothing.errors import described, ends, meant
 
 
 def test_suggestions_of_other_numbers_only_among_many() -> None:
@@ -13,3 +13,9 @@ def test_of_many_names_the_ends() -> None:
     names = [f"layers.{i}" for i in range(24)]
     assert ends(names) == "layers.0, layers.1, …, layers.23"
     assert ends(names[:4]) == ", ".join(names[:4])
+
+
+def test_errors_of_other_libraries_without_text_and_with_a_long_one() -> None:
+    assert described(FileNotFoundError()) == "FileNotFoundError"
+    found = described(ValueError("first " + "word " * 99 + "last"))
+    assert found.startswith("ValueError: first ") and " … " in found and found.endswith(" last")

@@ -8,12 +8,12 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from processes import command as begun
 from run_log import log_lines, log_text
 from small_runs import TRAINED, words
 
@@ -21,10 +21,9 @@ sys.path.append(str(Path(__file__).parent / "golden"))
 from golden_described import described  # noqa: E402
 from golden_runs import train  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 TRIALS = int(os.environ.get("OVERSMOOTHING_INTERRUPTIONS", 2))
 LONGER = {  # a small run ends before anybody can kill it
-    "nodes": ["trainer.epochs=100", "seeds=[0,1]", "aggregator@then=layernorm"],
+    "nodes": ["trainer.epochs=50", "seeds=[0,1]", "aggregator@then=layernorm"],
     "nodes_pyg": ["trainer.epochs=40"],
     "classification": ["trainer.iterations=20", "seeds=[0,1]"],
 }
@@ -36,11 +35,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 def command(task: str, folder: Path) -> list[str]:
     more = ["device=cpu", "checkpoint_seconds=0", *LONGER.get(task, ["trainer.iterations=12"])]
     return [*words(task, folder / "outputs"), *more]
-
-
-def begun(asked: list[str], **options: object) -> subprocess.Popen:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "train.py", *asked], cwd=ROOT, **pipes, **options)
 
 
 def run_of(folder: Path) -> Path:
@@ -77,14 +71,14 @@ def test_a_kill_at_any_moment(trial: int, tmp_path: Path, undisturbed) -> None:
     task, drawn = TASKS[trial % len(TASKS)], random.Random(trial)
     expected = undisturbed(task)
     lines = drawn.randrange(len(log_lines(expected)))
-    process = begun(command(task, tmp_path))
+    process = begun(["train.py", *command(task, tmp_path)])
     logged = 0
-    while logged < lines and process.poll() is None:
+    while logged < lines and process.running():
         logged = sum(log_text(run).count("\n") for run in (tmp_path / "outputs").glob("*"))
         time.sleep(0.002)
-    process.send_signal(drawn.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode != 0 or logged, said
+    process.send(drawn.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+    code, _, said = process.end()
+    assert code != 0 or logged, said
     assert "Traceback" not in said, said
     goes_on(task, tmp_path, expected)
 
@@ -92,29 +86,27 @@ def test_a_kill_at_any_moment(trial: int, tmp_path: Path, undisturbed) -> None:
 def test_two_processes_of_which_one_is_killed(tmp_path: Path, undisturbed) -> None:
     """Both ask for the same sweep; nothing is lost or trained twice."""
     asked = [*command("nodes", tmp_path), "-m", "aggregator.scale=0.25,0.5"]
-    processes = [begun(asked) for _ in range(2)]
+    first, second = (begun(["train.py", *asked]) for _ in range(2))
     while not [*(tmp_path / "outputs").glob("*/s*/checkpoint.pt")]:
         time.sleep(0.01)
-    processes[0].kill()
-    assert processes[1].wait(timeout=300) == 0
+    first.send(signal.SIGKILL)
+    code, _, said = second.end(300)
+    assert code == 0, said
     assert train(asked) == 0
     runs = [path.parent for path in (tmp_path / "outputs").glob("*/result.json")]
     own = log_lines(undisturbed("nodes"))
     assert [len(log_lines(run)) for run in runs] == [len(own)] * 2
-    for process in processes:
-        process.communicate()
+
+
+def full() -> None:
+    """The limit on the size of a file makes the kernel refuse to write, as a full disk does."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
 
 
 def test_a_full_disk(tmp_path: Path, undisturbed) -> None:
-    """The limit on the size of a file makes the kernel refuse to write, as a full disk does."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
-
-    process = begun(command("nodes", tmp_path), preexec_fn=limit)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 1 and "cannot be written" in said, said
+    code, _, said = begun(["train.py", *command("nodes", tmp_path)], before=full).end()
+    assert code == 1 and "cannot be written" in said, said
     assert "Traceback" not in said, said
     goes_on("nodes", tmp_path, undisturbed("nodes"))
 

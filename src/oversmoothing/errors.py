@@ -108,7 +108,8 @@ def reason_of(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """Returns type and message of an error of another library, in one line of limited length."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    text = shortened(" ".join(str(error).split()), 240)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shortened(line: str, most: int = 2000) -> str:

@@ -17,13 +17,13 @@ from oversmoothing.aggregators.drop_edge import drop_edges
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def gcn(**options: object) -> pyg.GCN:
+def gcn(kind: type = pyg.GCN, **options: object) -> nn.Module:
     torch.manual_seed(0)
-    return pyg.GCN(8, 16, 5, 3, **options).double().eval()
+    return kind(8, 16, 5, 3, **options).double().eval()
 
 
-def by_hand(model: pyg.GCN, method: str) -> Tensor:
-    """A GCN of five convolutions with skip connections before ReLU."""
+def by_hand(model: nn.Module, method: str) -> Tensor:
+    """A network of five convolutions with skip connections before ReLU."""
     inputs = [model.convs[0](X, EDGES).relu()]
     outputs = inputs[:]
     for layer, conv in enumerate(model.convs[1:-1], start=1):
@@ -54,13 +54,16 @@ def by_hand(model: pyg.GCN, method: str) -> Tensor:
         ("jumping", {}),
     ],
 )
+@pytest.mark.parametrize("kind", [pyg.GCN, pyg.EdgeCNN])  # EdgeCNN's layers tell no width
 @torch.no_grad()
-def test_a_gcn_with_skip_connections_is_that_written_by_hand(method: str, options: dict) -> None:
-    model = gcn()
+def test_a_gcn_with_skip_connections_is_that_written_by_hand(
+    kind: type, method: str, options: dict
+) -> None:
+    model = gcn(kind)
     before, plain = everything(model), model(X, EDGES)
     skips = ("initial_residual", "jumping")
     osm.apply(model, method if method in skips else "residual", **options)
-    torch.testing.assert_close(model(X, EDGES), by_hand(gcn(), method), **CLOSE)
+    torch.testing.assert_close(model(X, EDGES), by_hand(gcn(kind), method), **CLOSE)
     assert not torch.allclose(model(X, EDGES), plain)
     osm.remove(model)
     assert torch.equal(model(X, EDGES), plain) and everything(model) == before
@@ -94,8 +97,9 @@ class Stack(nn.Module):
 
 def test_concatenated_inputs_start_as_the_plain_network_and_learn_their_weights() -> None:
     """As torch-geometric's, whose linear layer takes the place of the last convolution's."""
-    model, plain = osm.apply(gcn(), "jumping", mode="cat"), gcn()
-    torch.testing.assert_close(model(X, EDGES), plain(X, EDGES), **CLOSE)
+    for kind in (pyg.EdgeCNN, pyg.GCN):
+        model, plain = osm.apply(gcn(kind), "jumping", mode="cat"), gcn(kind)
+        torch.testing.assert_close(model(X, EDGES), plain(X, EDGES), **CLOSE)
     weight = model.convs[-1].before[0].linear.weight
     assert weight.shape == (16, 4 * 16)
     weight.data = torch.randn(16, 64, generator=torch.Generator().manual_seed(1)).double()

@@ -182,12 +182,14 @@ def test_the_two_towers_of_clip_are_told_apart() -> None:
 def test_a_repeated_call_has_its_own_padding_or_is_refused() -> None:
     """Calls without gradients in between do not count; of two calls it is not known which one."""
     plain, model = (without_dropout(centered, Push) for _ in range(2))
-    model.gradient_checkpointing_enable({"use_reentrant": False})
     weight = model.encoder.layer[0].attention.self.value.weight
 
     def loss(mask: Tensor) -> Tensor:
         return model(WORDS, attention_mask=mask)[0].square().sum()
 
+    before = loss(PADDED.flip(0))
+    before.backward()  # it is over, although its graph is kept
+    model.gradient_checkpointing_enable({"use_reentrant": False})
     plain(WORDS, attention_mask=PADDED)[0].square().sum().backward()
     expected = plain.encoder.layer[0].attention.self.value.weight.grad
     out = loss(PADDED)

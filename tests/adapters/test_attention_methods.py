@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
-from applied_models import CASES, MASK, WORDS, Case
+from applied_models import CASES, MASK, SMALL, WORDS, Case
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -248,6 +248,11 @@ def test_a_layer_needs_the_first_one(method: str) -> None:
     for build, blocks in ((MODELS["vit"].build, [1]), (MODELS["gat"].build, "all")):
         with pytest.raises(osm.InputError, match="^(blocks|aggregator)"):
             osm.apply(build(), method, blocks=blocks)
+    sizes = SMALL | {"head_dim": 8, "intermediate_size": 16, "num_key_value_heads": 1}
+    gemma = osm.apply(hf.Gemma2ForCausalLM(hf.Gemma2Config(**sizes, sliding_window=2)), method)
+    with pytest.raises(osm.InputError, match="^model: .*use_cache=False"):  # the first is cut off
+        gemma.generate(WORDS, max_new_tokens=2)
+    assert gemma.generate(WORDS, max_new_tokens=2, use_cache=False).shape[1] > WORDS.shape[1]
 
 
 @pytest.mark.parametrize("name", ["vit", "encoder", "llama"])

@@ -2,19 +2,22 @@
 
 import copy
 import math
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+from processes import by_two, without_error
 from tokens import random_tokens
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from oversmoothing.aggregators.base import Context, settle
 from oversmoothing.aggregators.em import EM
 from oversmoothing.errors import InputError
 from oversmoothing.lab.papers.hemnet_fig3 import input_gradients, recording
+from oversmoothing.lab.processes import close
 
 N, C, K = 30, 6, 4
 HEM = {"step_size": 0.5, "temperature": "sqrt_dim", "l2": False, "gradients": True}
@@ -186,40 +189,31 @@ def test_the_moving_average_in_half_precision_counts_all_samples() -> None:
     assert (exact - half).norm() < 0.02 * exact.norm()
 
 
-PROCESS = """
-import sys, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from oversmoothing.lab import processes
-from oversmoothing.aggregators.base import Context, settle
-from oversmoothing.aggregators.em import EM
-
-class Host(torch.nn.Module):
-    def __init__(self):
+class Host(nn.Module):
+    def __init__(self) -> None:
         super().__init__()
-        self.conv = torch.nn.Linear(6, 6)
-        self.em = EM(6, 4, step_size=0.5, temperature="sqrt_dim", l2=False, gradients=True)
-    def forward(self, x):
+        self.conv, self.em = nn.Linear(C, C), build(**HEM)
+
+    def forward(self, x: Tensor) -> Tensor:
         return self.em(self.conv(x), Context())
 
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
-torch.manual_seed(0)
-host, x = Host().double(), torch.randn(6, 30, 6, dtype=torch.float64)
-alone = EM(6, 4, step_size=0.5, temperature="sqrt_dim", l2=False, gradients=True).double()
-alone.bases.copy_(host.em.bases)
-expected = alone.momentum * alone.bases + (1 - alone.momentum) * alone.trace(
-    host.conv(x).detach())[-1].mu.mean(dim=0)
-model = DistributedDataParallel(host)
-for part in ([[0], [1, 2]], [[3], [4, 5]])[rank]:  # two forward passes each, of unequal size
-    model(x[part])
-settle(model)
-assert torch.allclose(host.em.bases, expected, atol=1e-14), (host.em.bases - expected).abs().max()
-del model
-processes.close()
-"""
+
+def of_a_process(folder: Path) -> None:
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    host, x, alone = Host().double(), tokens(6), build(**HEM)
+    alone.bases.copy_(host.em.bases)
+    mean = alone.trace(host.conv(x).detach())[-1].mu.mean(dim=0)
+    expected = alone.momentum * alone.bases + (1 - alone.momentum) * mean
+    model = DistributedDataParallel(host)
+    for part in ([[0], [1, 2]], [[3], [4, 5]])[rank]:  # two forward passes each, of unequal size
+        model(x[part])
+    settle(model)
+    assert torch.allclose(host.em.bases, expected, atol=1e-14), (host.em.bases - expected).abs()
+    del model
+    close()
 
 
 def test_two_processes_move_bases_as_one_does(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROCESS]
-    running = [subprocess.Popen([*command, str(r), str(tmp_path / "meet")]) for r in range(2)]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    without_error(by_two(of_a_process, tmp_path))

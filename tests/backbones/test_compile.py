@@ -15,7 +15,7 @@ from oversmoothing.aggregators.em import EM
 from oversmoothing.aggregators.external import External
 from oversmoothing.lab.backbones.bert import BERT
 from oversmoothing.lab.backbones.gcn import GCN
-from oversmoothing.lab.backbones.t2t import T2TViT
+from oversmoothing.lab.backbones.t2t import SIZES, Size, T2TViT
 
 CENTERED = partial(Centered, gamma=-0.5)
 
@@ -35,7 +35,9 @@ def graph(*aggregators: object) -> tuple[nn.Module, tuple]:
 
 
 def t2t(*aggregators: object) -> tuple[nn.Module, tuple]:
-    return T2TViT(list(aggregators), name="t2t_vit_7"), (images(1, 3, 64, 64),)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "t2t_vit_7", Size(64, 2, 4, 2.0))
+        return T2TViT(list(aggregators), name="t2t_vit_7"), (images(1, 3, 64, 64),)
 
 
 NETWORKS = {

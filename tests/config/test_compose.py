@@ -7,7 +7,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from oversmoothing.lab.launch.command import command, configs
-from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader
+from oversmoothing.lab.launch.config import CONFIGS, compose_config, loader, plan
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +29,9 @@ def test_what_sweeps_stand_for() -> None:
         c.backbone.block for c in configs(["experiment=rank_fig1", "backbone.weights=normal"])
     ]
     assert blocks == ["pre_ln", "post_ln", "resi_dual"]  # the sweep that it brings along
-    every = command(
-        ["experiment=wsss_scenes", "-m", "aggregator=glob(*)"]
-    ).configs  # it has a place for all of them
-    assert len(every) == len(list((CONFIGS / "aggregator").rglob("*.yaml")))
+    every = plan(["task=glob(*)"], multirun=True)
+    assert every.swept == [f"task={path.stem}" for path in sorted((CONFIGS / "task").glob("*"))]
+    assert len(every.configs) == len({config.task._target_ for config in every.configs}) > 5
 
 
 def test_only_other_launchers_and_questions_are_left_to_hydra() -> None:

@@ -147,6 +147,14 @@ def test_functions_of_tokens_are_metrics() -> None:
     assert whole.values == {"norm": report["norm"], "len": [1, 1], "<lambda>": [5, 5]}
 
 
+def test_what_is_not_defined_is_noted() -> None:
+    """A dash in the table is never without a reason."""
+    of_one = osm.diagnose(Blocks(), X, metrics=lambda x: x[:, 0, 0] / torch.tensor([1, 0]))
+    assert of_one.notes == ("<lambda>: not defined in 1 of 2 samples after blocks.0.",)
+    zeros = osm.diagnose(Blocks(lambda x: 0 * x), X, metrics=["norm", "mean_share"])
+    assert zeros.notes == ("mean_share: not defined in 2 of 2 samples after blocks.0.",)
+
+
 def test_an_option_that_is_an_argument_of_the_model_as_well() -> None:
     class OfArgument(Blocks):
         def forward(self, batch: Any, mask: Tensor | None = None) -> Tensor:

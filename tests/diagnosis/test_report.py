@@ -85,9 +85,14 @@ def test_figures_are_returned_and_drawn_into_given_axes() -> None:
     assert REPORT.plot(ax=own[0])[1] == [own[0]] and len(own[0].lines) == 2
     assert REPORT.plot(ax=own[1], metrics="mad")[1][0].get_title() == "mad"
     of_two = {"ax": own[0], "metrics": ["cosine", "mad"]}
-    for wrong in ({"metrics": ["rank"]}, {"metrics": []}, of_two, {"curves": ["GPT-9"]}):
-        with pytest.raises(osm.InputError, match="^(metrics|ax|curves): "):
+    for wrong in (
+        *({"metrics": ["rank"]}, {"metrics": []}, of_two, {"curves": ["GPT-9"]}),
+        *({name: 3} for name in ("path", "ax", "metrics", "curves")),
+    ):
+        with pytest.raises(osm.InputError, match=f"^({'|'.join(wrong)}|3): "):
             REPORT.plot(**wrong)
+    with pytest.raises(osm.InputError, match="^3: "):
+        REPORT.to_csv(3)
 
 
 def test_reference_curves_lie_beside_over_relative_depth_with_ranks_scaled_to_the_bound() -> None:

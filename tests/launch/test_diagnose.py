@@ -66,6 +66,9 @@ def test_a_model_of_timm_with_weights_of_a_file(command, photos: Path, tmp_path:
     assert code == 0 and [row["layer"] for row in rows] == list(expected.layers)
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected["cosine"])
     assert "3 images of" in capsys.readouterr().out
+    assert command(f"timm:{VIT}", "--images", photos, "--weights", "random")[0] == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --weights: random ") and "--weights none" in error
 
 
 def test_random_weights_are_those_of_the_seed(command, photos: Path) -> None:
@@ -74,7 +77,9 @@ def test_random_weights_are_those_of_the_seed(command, photos: Path) -> None:
     assert found[0] == found[1] != found[2]
 
 
-def test_a_model_of_transformers_from_a_folder(command, tmp_path: Path) -> None:
+def test_a_model_of_transformers_from_a_folder(
+    command, photos: Path, tmp_path: Path, capsys
+) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "fast"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     tokenizer = hf.BertTokenizerFast(str(tmp_path / "vocab.txt"))
@@ -90,6 +95,8 @@ def test_a_model_of_transformers_from_a_folder(command, tmp_path: Path) -> None:
     assert code == 0 and len(rows) == 2
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected["cosine"], rel=1e-5)
     assert {"cosine_reference", "norm_std"} <= rows[0].keys()
+    assert command(f"hf:{tmp_path / 'bert'}", "--images", photos)[0] == 2
+    assert "--text FILE" in capsys.readouterr().err
 
 
 def test_long_texts_are_cut_to_the_positions_of_a_model(command, tmp_path: Path, capsys) -> None:

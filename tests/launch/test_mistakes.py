@@ -79,6 +79,7 @@ MISTAKES = {  # how the line begins -> commands, with ; between them
     "seeds": "seeds=3 ; seeds=[1,true] ; seeds=[] ; seeds=[-1] ; seeds=[99999999999999999999]",
     "task.gammas": "experiment=prop1 task.gammas=0:1:1e-12",
     "task.layer_metrics": "task.layer_metrics=yes",
+    "then": "aggregator=layernorm aggregator@then=layernorm",
     "then.warmup": "aggregator@then=centered then.warmup=-1",
     "threads": "threads=many ; threads=0 ; threads=100000000",
     "trainer": "trainer=toco",
@@ -106,6 +107,12 @@ def test_a_mistake_is_told_by_its_key(key: str) -> None:
     for line in MISTAKES[key].split(" ; "):
         [found] = lines(line)
         assert re.match(rf"[+~]*{re.escape(key)}[: =]", found), (line, found)
+
+
+def test_data_are_read_when_all_else_is_right(tmp_path: Path) -> None:
+    """Reading them may download and write files."""
+    [found] = lines(f"data=cora paths.data={tmp_path / 'none'} backbone=pyg backbone.conv=GCNConvv")
+    assert found.startswith("backbone.conv: ") and not any(tmp_path.iterdir())
 
 
 def test_all_mistakes_of_a_command_come_together() -> None:

@@ -8,64 +8,53 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import ROOT, all_ended, with_mark
+from processes import all_ended, command, with_mark
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-SERVED = """
-import multiprocessing
-import time
+SPAWNED = """
+import multiprocessing, time
 from oversmoothing.lab.processes import follow_parent
 
-def work(started):
+def work():
     follow_parent()
-    time.sleep(1)
-    started.set()
     time.sleep(600)
 
 if __name__ == "__main__":
-    served = multiprocessing.get_context("forkserver")
-    started = served.Event()
-    worker = served.Process(target=work, args=(started,))
+    worker = multiprocessing.get_context("spawn").Process(target=work)
     worker.start()
-    while not started.wait(0.1):
-        assert worker.is_alive()
     worker.join()
 """
 POOL = """
 import signal, time
-from oversmoothing.lab.launch import command as attempts
+from oversmoothing.lab import processes
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    attempts.attempt = time.sleep
-    attempts.run_all([600, 600], jobs=2)
+    processes.IMPORTED = ["torch"]
+    [*processes.in_processes(time.sleep, [600, 600], 2, print)]
 """
-
-
-def started(mark: str, *command: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "MARK": mark}, stdout=subprocess.PIPE, text=True
-    )
 
 
 @linux
 @pytest.mark.parametrize(
-    ("script", "workers", "number"),
-    [(POOL, 2, signal.SIGKILL), (POOL, 2, signal.SIGINT), (SERVED, 3, signal.SIGKILL)],
+    ("script", "number"),
+    [(POOL, signal.SIGKILL), (POOL, signal.SIGINT), (SPAWNED, signal.SIGKILL)],
 )
 def test_workers_end_with_a_process_that_is_stopped(
-    tmp_path: Path, script: str, workers: int, number: signal.Signals
+    tmp_path: Path, script: str, number: signal.Signals
 ) -> None:
     """Only the process itself gets the signal, not its group, as from an IDE or a scheduler."""
-    path = tmp_path / "script.py"
+    path, mark = tmp_path / "script.py", str(tmp_path)
     path.write_text(script)
-    process = started(str(tmp_path), sys.executable, str(path))
-    while len(with_mark(str(tmp_path))) < 1 + workers:
+    process = subprocess.Popen([sys.executable, str(path)], env={**os.environ, "MARK": mark})
+    served = script == POOL
+    while len(with_mark(mark)) < 1 + (4 if served else 2):  # two workers, server, tracker
         assert process.poll() is None
         time.sleep(0.1)
+    time.sleep(1)  # they begin to follow
     process.send_signal(number)
     process.wait(timeout=60)
-    assert all_ended(str(tmp_path))
+    assert all_ended(mark)
 
 
 @linux
@@ -73,16 +62,13 @@ def test_workers_end_with_a_process_that_is_stopped(
 def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code: int) -> None:
     words = ["trainer.epochs=1000000", "trainer.eval_every=1", "data.num_nodes=400", "seeds=[0]"]
     words += ["logger=none", "threads=1", "checkpoint_seconds=0", f"paths.outputs={tmp_path}"]
-    command = [sys.executable, "train.py", *words]
-    before = signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    signal.signal(number, before)
+    process = command(["train.py", *words])
     while not list(tmp_path.glob("nodes-*/s*/checkpoint.pt")):
-        assert process.poll() is None
+        assert process.running()
         time.sleep(0.1)
-    process.send_signal(number)
-    _, said = process.communicate()
+    process.send(number)
+    ended, _, said = process.end()
     *progress, last = said.splitlines()
     assert last == "stopped; the same command continues from the last checkpoints"
     assert all(": epoch " in line for line in progress)
-    assert process.returncode == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))
+    assert ended == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))

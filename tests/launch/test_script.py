@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import command
 
 from oversmoothing.__main__ import main
 from oversmoothing.errors import InputError
@@ -45,16 +46,20 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
         assert process.returncode == code
 
 
+def lacking() -> None:
+    """Takes packages away, with the modules of them that are imported already."""
+    packages = {"scipy", "wandb", "matplotlib"}
+    known = [name for name in sys.modules if name.split(".")[0] in packages]
+    sys.modules |= dict.fromkeys([*packages, *known])
+
+
 @pytest.mark.parametrize("words", ["figure cures --help", "table table5", "train logger=wandb"])
 def test_a_missing_package_is_one_line_with_what_installs_it(words: str, tmp_path: Path) -> None:
     """Found when the command starts, when it draws, and when a run begins."""
-    absent = "import sys; sys.modules |= dict.fromkeys(['scipy', 'wandb', 'matplotlib'])"
-    call = f"{absent}; from oversmoothing.__main__ import cli; cli()"
     small = ["data.num_nodes=400", "seeds=[0]"] if words.startswith("train") else []
-    command = [sys.executable, "-c", call, *words.split(), *small]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
-    assert re.search(r"^error: .*needs (scipy|wandb|matplotlib); .*pip install", done.stderr, re.M)
+    code, _, err = command(["oversmoothing", *words.split(), *small], tmp_path, lacking).end()
+    assert code in (1, 2) and "Traceback" not in err, err
+    assert re.search(r"^error: .*needs (scipy|wandb|matplotlib); .*pip install", err, re.M)
 
 
 def test_a_reader_that_leaves_is_no_error_of_ours() -> None:

@@ -28,7 +28,7 @@ from made_up_results import (
 from scipy.stats import norm
 
 from oversmoothing.errors import Problems
-from oversmoothing.lab.papers.claims import contranorm, engine, graphs, theory
+from oversmoothing.lab.papers.claims import contranorm, engine, graphs, recent, theory
 from oversmoothing.lab.papers.claims.engine import OTHERS, OWN
 from oversmoothing.lab.papers.claims.evidence import Evidence, NotRecordedError
 from oversmoothing.lab.papers.claims.main import claims, entry, findings, publish, recorded
@@ -67,7 +67,13 @@ def test_recorded_entries_are_what_the_recorded_results_say() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, claim in BY_NAME.items() if claim.compute])
-def test_small_experiments_give_their_recorded_verdicts(name: str) -> None:
+def test_small_experiments_give_their_recorded_verdicts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer draws than the recorded texts."""
+    monkeypatch.setattr(theory, "DRAWS", 200)
+    monkeypatch.setattr(recent, "VARIANCES", (1, 64))
+    monkeypatch.setattr(recent, "FEW", 2)
     verdict = found(name).verdict
     if verdict == NOT_RUN:
         pytest.skip("its data are not at hand")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock, Timeout
 from scipy.stats import ttest_1samp, ttest_rel
 
 from oversmoothing.errors import InputError
@@ -202,6 +203,9 @@ def test_files_show_what_is_measured_and_the_command_of_what_is_not(
     assert "| centered | 10.0 ± 0.0 |" in table and "Not measured on any graph: none." in table
     assert PLACE._replace(method="none").command() in table
     assert "1 of 2 cells are measured" in table
+    for records in ([], found):  # of a part, tables without rows are left out
+        shown = cures_page.page(study(), records, cures_cells.measure(study(), records))
+        assert "--- |\n\n" not in shown and "none: accuracy" not in shown
 
 
 def test_the_figure_of_a_part_needs_no_baseline() -> None:
@@ -237,7 +241,15 @@ def test_depths_that_a_graph_does_not_have_are_not_missing() -> None:
 
 
 def test_only_what_is_asked_for_is_printed(tmp_path: Path, capsys, monkeypatch) -> None:
+    """What is written is the file, to which no other study adds meanwhile."""
+
+    def write_all(whole: cures_cells.Study, records: list[Record], results: Path, _: bool) -> list:
+        with pytest.raises(Timeout):
+            FileLock(results / ".lock").acquire(timeout=0)
+        return [] if records == cures_cells.read(results / "cures.csv") else ["other records"]
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cures, "write_all", write_all)
     asked = "--graphs Cora --networks GCN --layers 2 32 --methods none GCNII --draw"
     assert cures.main(asked.split()) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]

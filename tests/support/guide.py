@@ -4,11 +4,10 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from processes import ROOT, Ended, command
+
 PARTS = ROOT / "examples/parts"
 PROGRESS = re.compile(r"^\S+/s\S*: .* of \d+.*\n", re.M)
 
@@ -31,16 +30,15 @@ def parts(folder: Path) -> Path:
     return Path(shutil.copytree(PARTS, folder / "my_parts"))
 
 
-def run(words: list[str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def run(words: list[str], folder: Path, *more: str) -> Ended:
     """Runs a command of the guide from a folder outside the repository."""
-    path, words = (words[0], words[1:]) if "=" in words[0] else ("", words)
+    path, words = (words[0], words[1:]) if "=" in words[0] else ("PYTHONPATH=", words)
     key, _, first = path.partition("=")
-    env = os.environ | ({key: os.pathsep.join([first, os.environ.get(key, "")])} if path else {})
-    own = ["-m", *words] if words[0] == "oversmoothing" else [str(ROOT / words[1]), *words[2:]]
-    command = [sys.executable, *own, *more]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    own = words if words[0] == "oversmoothing" else words[1:]  # without python
+    paths = os.pathsep.join([first, os.environ.get(key, "")])
+    return command([*own, *more], folder, **{key: paths}).end(300)
 
 
-def errors(done: subprocess.CompletedProcess[str]) -> str:
+def errors(text: str) -> str:
     """What a command printed to stderr besides the progress of trainings."""
-    return PROGRESS.sub("", done.stderr)
+    return PROGRESS.sub("", text)

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from oversmoothing.aggregators.base import Aggregator, Context
@@ -203,7 +204,15 @@ class Layers(NamedTuple):
 
 
 class Pending:
-    """A call whose backward pass may come."""
+    """A call with some groups, whose backward pass may come."""
+
+    def __init__(self, groups: Groups | None = None) -> None:
+        self.groups = groups
+
+
+def _begins(pending: "WeakSet[Pending]", call: Any, gradient: Tensor) -> None:
+    """Removes a call at the end of the backward pass that has reached an output of it."""
+    torch.autograd.Variable._execution_engine.queue_callback(partial(pending.discard, call))
 
 
 def _over(pending: "WeakSet[Pending]", call: Pending, gradient: Tensor) -> None:
@@ -221,10 +230,8 @@ class Current:
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
-        self._trained: Groups | None = None  # of the last call with gradients
-        self._ambiguous = False  # calls with other groups wait for their backward pass
-        self._waiting = False  # a call with gradients has had no backward pass yet
-        self._task = -1  # of autograd, the last that repeated a call
+        self._last = Pending()  # the last call with gradients
+        self._calls: WeakSet[Pending] = WeakSet()  # with gradients, not over yet
         self._values: dict[str, Tensor] = {}  # of first layers, in the last call with gradients
         self._pending: dict[str, WeakSet[Pending]] = {}  # calls whose backward pass may come
         self._kept: dict[str, Pending] = {}  # the last of them, which gave the values
@@ -241,15 +248,13 @@ class Current:
             return getattr(self._of_thread, "groups", None)
         if getattr(self._of_thread, "task", -1) == task:
             return self._of_thread.groups
-        if task != self._task:
-            self._task, self._waiting = task, False
-        if self._ambiguous:
+        if {call.groups for call in self._calls} - {self._last.groups}:
             raise InputError(
                 "attention_mask or batch: gradient checkpointing repeats one of several calls, and "
                 "it is not known which; call backward after each of them (others under "
                 "torch.no_grad()), or turn checkpointing off"
             )
-        return self._trained
+        return self._last.groups
 
     def enter(self, groups: Groups | None, trains: bool) -> None:
         """Sets the groups at the beginning of a call.
@@ -263,17 +268,24 @@ class Current:
         if not torch.compiler.is_compiling():
             self._of_thread.task = task = torch._C._current_graph_task_id()
             trains = trains and task == -1
-        if trains:
-            differs = groups is not None or self._trained is not None
-            self._ambiguous = self._waiting and (self._ambiguous or differs)
-            self._trained, self._waiting = groups, True
+        self._of_thread.call = Pending(groups) if trains and not recorded() else None
+        if self._of_thread.call:
+            self._last = self._of_thread.call
+            self._calls.add(self._last)
             self._reentrant = False
 
-    def leave(self) -> None:
-        """Forgets the groups at the end of a call, so that modules called alone do not see them."""
+    def leave(self, output: Any = None) -> None:
+        """Forgets the groups at the end of a call, so that modules called alone do not see them.
+
+        Hooks at its outputs, which live as long as their graph, note it until its backward pass.
+        """
         self._of_thread.layers = None
         if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
             self._of_thread.groups = None
+        for x in tree_leaves(output) if (call := getattr(self._of_thread, "call", None)) else ():
+            if isinstance(x, Tensor) and x.requires_grad:
+                x.register_hook(partial(_begins, self._calls, call))
+        self._of_thread.call = None
 
     def record(self, x: Tensor, context: Context) -> Context:
         """Adds the input of a layer to those of the call; the context then has all of them."""
@@ -320,7 +332,8 @@ class Current:
             got = tuple(kept[stack].shape) if stack in kept else "none, since it is called alone"
             raise InputError(
                 f"model: a layer with values {tuple(v.shape)} needs those of the first layer, got "
-                f"{got}; call the whole model, and choose blocks= whose values have one shape"
+                f"{got}; call the whole model, choose blocks= whose values have one shape, or give "
+                "use_cache=False where layers have other sliding windows"
             )
         return kept[stack]
 
@@ -407,7 +420,7 @@ class Capture:
             handle.remove()
 
     def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
-        self.current.leave()
+        self.current.leave(output)
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         groups = self.read(dict(zip(self.names, args)) | kwargs)

@@ -369,9 +369,18 @@ def _called(probe: nn.Module, width: int | None = None) -> Any:
 
 
 def _width(conv: nn.Module) -> Any:
-    """Returns the channels of a convolution's input (two in a bipartite graph); 0: unknown."""
-    of_parts = (getattr(part, name, None) for part in conv.modules() for name in WIDTHS)
-    return next((size for size in of_parts if isinstance(size, int | tuple)), 0)
+    """Returns the channels of a convolution's input (two in a bipartite graph); 0: unknown.
+
+    A network of both ends of an edge, as in EdgeConv, takes twice as many.
+    """
+    of_parts = [getattr(part, name, None) for part in conv.modules() for name in WIDTHS]
+    known = [size for size in of_parts if isinstance(size, int | tuple)]
+    size = known[0] if known else 0
+    if size in of_parts[: len(WIDTHS)] or not isinstance(size, int) or size < 2:
+        return size
+    probe = deepcopy(conv).eval()
+    ends = _called(probe, size) is None and _called(probe, size // 2) is not None
+    return size // 2 if ends else size
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, meant, reason_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,10 +53,26 @@ def draw(
         figure.legend(lines.values(), lines, loc="outside lower center", **look)
     try:
         if path is not None:
-            figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be written ({error}); choose another") from error
+            figure.savefig(path if hasattr(path, "write") else Path(path))
+    except (OSError, TypeError, ValueError) as error:
+        reason = reason_of(error)
+        raise InputError(f"{path}: cannot be written ({reason}); choose another") from error
     return figure, panels
+
+
+def axes_of(given: Any) -> list[Any]:
+    """Returns one or several axes as a list. Raises InputError if they are none of matplotlib."""
+    axes = [*(given if isinstance(given, list | tuple) else getattr(given, "flat", [given]))]
+    if wrong := [one for one in axes if not hasattr(one, "get_figure")]:
+        raise InputError(f"ax: expected axes of matplotlib, got {wrong[0]!r}")
+    return axes
+
+
+def listed(argument: str, given: Any) -> list[str]:
+    """Returns one name or several as a list. Raises InputError, by argument, for other types."""
+    if not isinstance(given, Iterable):
+        raise InputError(f"{argument}: expected a name or several, got {given!r}")
+    return [given] if isinstance(given, str) else [*given]
 
 
 def _panels(number: int) -> list[Any]:
@@ -81,8 +97,7 @@ def _chosen(curves: bool | Iterable[str]) -> Curves:
     with CURVES.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
             known.setdefault(line["model"], []).append(line)
-    named = [curves] if isinstance(curves, str) else curves
-    names = [*known] if named is True else [*named]
+    names = [*known] if curves is True else listed("curves", curves)
     for name in names:
         if name not in known:
             raise InputError(f"curves: {name!r} has no curve; {meant(name, known)}")

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oversmoothing.diagnosis.figure import draw
+from oversmoothing.diagnosis.figure import axes_of, draw, listed
 from oversmoothing.diagnosis.measures import (
     BESIDE,
     COLUMNS,
     LEGEND,
+    MEASURES,
     OF_EDGES,
     OF_LABELS,
     OF_MAPS,
@@ -30,7 +31,7 @@ from oversmoothing.diagnosis.measures import (
 from oversmoothing.diagnosis.padding import is_model
 from oversmoothing.diagnosis.sentences import number, sentences
 from oversmoothing.diagnosis.watch import Watch
-from oversmoothing.errors import InputError, ends, meant
+from oversmoothing.errors import InputError, ends, meant, reason_of
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,9 @@ class Report:
         try:
             with Path(path).open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows([columns, *zip(*columns.values())])
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be written ({error.strerror}); choose another"
-            ) from error
+        except (OSError, TypeError, ValueError) as error:
+            reason = reason_of(error)
+            raise InputError(f"{path}: cannot be written ({reason}); choose another") from error
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with the columns of :meth:`to_csv` and the layers as its index.
@@ -173,14 +173,11 @@ class Report:
 
         Raises:
             InputError: matplotlib is not installed, a metric was not measured or none is given, a
-                curve is unknown, there are fewer axes than metrics, or the file cannot be written.
+                curve is unknown, ax has fewer axes than metrics, or the file cannot be written.
         """
-        several = ax if isinstance(ax, list | tuple) else getattr(ax, "flat", [ax])
-        axes = None if ax is None else [*several]
-        if metrics is None:
-            names = [*self._shown()[: len(axes) if axes else None]]
-        else:
-            names = [metrics] if isinstance(metrics, str) else [*metrics]
+        axes = None if ax is None else axes_of(ax)
+        few = self._shown()[: len(axes) if axes else None]
+        names = [*few] if metrics is None else listed("metrics", metrics)
         return draw(self, path, axes, names, curves)
 
     def _columns(self) -> dict[str, list[Any]]:
@@ -393,15 +390,19 @@ def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
 
 
 def _undefined(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
-    """Says why samples with labels have no distances of classes."""
-    for layer, row in zip(layers, rows):
-        for name in OF_LABELS.keys() & row.keys():
-            if count := int((~row[name].isfinite()).sum()):
-                yield (
-                    f"{name}: not defined in {count} of {len(row[name])} samples after {layer}, "
-                    "whose labels have fewer than two classes, or no two unlike tokens of one."
-                )
-                return
+    """Says which measures have no finite number, in which layer first, and why if that is known."""
+    classes = ", whose labels have fewer than two classes, or no two unlike tokens of one"
+    found: dict[str, list[str]] = {}  # where and why -> measures
+    for name in dict.fromkeys(name for row in rows for name in row):
+        some = name in OF_LABELS or name not in MEASURES  # for others, other notes name samples
+        for layer, row in zip(layers, rows):
+            values = row.get(name, torch.empty(0))
+            count = int((~values.isfinite()).sum())
+            if count and (some or count == len(values)):
+                where = f"not defined in {count} of {len(values)} samples after {layer}"
+                found.setdefault(where + classes * (name in OF_LABELS), []).append(name)
+                break
+    yield from (f"{ends(names)}: {where}." for where, names in found.items())
 
 
 def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:

@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from multiprocessing import active_children, util
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,7 @@ TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by on
 SECONDS = 0.5  # between two checks
 LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
 SHORT = "/tmp"
+IMPORTED = ["oversmoothing.lab.launch.command"]  # and torch
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
@@ -59,6 +61,21 @@ def shorten_sockets() -> None:
         ) from error
     finally:
         tempfile.tempdir = before
+
+
+def workers() -> BaseContext:
+    """Returns what starts processes: on Linux as forks of a server that has imported torch.
+
+    With a GPU and elsewhere each process imports torch and Hydra itself, which takes seconds: CUDA
+    does not survive a fork, forks are unsafe on macOS, and Windows has none.
+    """
+    import torch
+
+    if torch.cuda.is_available() or not sys.platform.startswith("linux"):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
 
 
 def follow_parent() -> None:
@@ -101,9 +118,8 @@ def in_processes(
     """
 
     def one(item: Item) -> tuple[Item, Found]:
-        context = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(1, context, _begin, (jobs,)) as process:
+            with ProcessPoolExecutor(1, workers(), _begin, (jobs, {**os.environ})) as process:
                 return item, process.submit(call, item).result()
         except (BrokenProcessPool, SystemExit):
             if stopped.is_set():
@@ -127,9 +143,11 @@ def in_processes(
         threads.shutdown(cancel_futures=True)
 
 
-def _begin(jobs: int) -> None:
+def _begin(jobs: int, env: dict[str, str]) -> None:
     import torch
 
+    os.environ.clear()  # a fork has that of its server
+    os.environ.update(env)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else Python warns of leaked semaphores
     torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() // jobs)))
     one_line_warnings()

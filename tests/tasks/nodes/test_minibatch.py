@@ -1,8 +1,6 @@
 """Training on parts of a graph: the mean over all nodes, several processes, resuming."""
 
 import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from processes import by_two, without_error
 from run_log import log_text
 from small_parts import graph, looped, networks, trained
 from torch import Tensor
@@ -82,7 +81,6 @@ def stop(trainer: Any, folder: Path) -> None:
 
 def of_a_process(folder: str) -> None:
     """What each of two processes does; the first one leaves its weights."""
-    os.environ["WORLD_SIZE"] = "2"
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
     for i, trainer in enumerate(EACH):
@@ -95,16 +93,7 @@ def of_a_process(folder: str) -> None:
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     """Also if they are stopped and resumed: weights, dropout, means over nodes, loss."""
-    code = "import sys; from test_minibatch import of_a_process; of_a_process(*sys.argv[1:])"
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)],
-            env={**os.environ, "RANK": str(rank), "PYTHONPATH": paths},
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    without_error(by_two(of_a_process, str(tmp_path)))
     for i, trainer in enumerate(EACH):
         alone, chosen = trained(trainer, tmp_path / f"alone{i}", dropout=0.5)
         (found, loss), (other, _) = (torch.load(tmp_path / f"{i}-{r}.pt") for r in range(2))

@@ -1,15 +1,16 @@
 """IoU against mmsegmentation, sets of pixels, and the laws of a confusion matrix."""
 
 import math
-import subprocess
-import sys
+import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
+from processes import by_two, without_error
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.tasks.overlap import Confusion, ThresholdCurve
@@ -133,24 +134,17 @@ def test_bad_input_is_named_and_counts_nothing(
     assert not confusion.matrix.any()
 
 
-PROCESS = """
-import sys, torch, torch.distributed as dist
-from oversmoothing.lab.tasks.overlap import Confusion
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
-confusion = Confusion(3)
-confusion.update(torch.tensor([rank]), torch.tensor([2]))
-confusion.all_reduce()
-assert confusion.matrix.tolist() == [[0] * 4, [0] * 4, [1, 1, 0, 0]], confusion.matrix
-dist.destroy_process_group()
-"""
+def of_a_process(folder: Path) -> None:
+    rank, confusion = int(os.environ["RANK"]), Confusion(3)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    confusion.update(torch.tensor([rank]), torch.tensor([2]))
+    confusion.all_reduce()
+    assert confusion.matrix.tolist() == [[0] * 4, [0] * 4, [1, 1, 0, 0]], confusion.matrix
+    dist.destroy_process_group()
 
 
-def test_processes_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    command = [sys.executable, "-c", PROCESS]
-    running = [subprocess.Popen([*command, str(r), str(tmp_path / "meet")]) for r in range(2)]
-    assert [process.wait(timeout=60) for process in running] == [0, 0]
+def test_processes_add_up(tmp_path: Path) -> None:
+    without_error(by_two(of_a_process, tmp_path))
 
 
 def test_every_threshold_counts_as_a_confusion_matrix_of_its_own() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import train_by_two
+from processes import by_two, perform, without_error
 from run_log import log_text
 from safetensors.torch import save_file
 from tiny_wsss import words
@@ -82,7 +82,7 @@ def test_evaluations_on_the_way_change_nothing(plain: dict, folder: Path) -> Non
 
 
 def test_two_processes_do_what_one_does(plain: dict, folder: Path) -> None:
-    train_by_two(*words(folder / "two"))
+    without_error(by_two(perform, ["train.py", *words(folder / "two")]))
     config = compose_config(words(folder / "two"))
     torch.testing.assert_close(weights(config), plain["weights"], atol=2e-5, rtol=1e-3)
     found = numbers(json.loads((run_folder(config) / "result.json").read_text()))

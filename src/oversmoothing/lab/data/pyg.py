@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from oversmoothing.errors import InputError, meant, reason_of
+from oversmoothing.errors import InputError, described, meant, reason_of, shortened
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data import splits
 from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
@@ -269,5 +269,4 @@ def _absent(name: str, folder: Path, error: Exception, files: Any = ()) -> Input
 
 
 def _reason(error: Exception) -> str:
-    text = reason_of(error)[:200]
-    return text if isinstance(error, OSError) else f"{type(error).__name__}: {text}"
+    return shortened(reason_of(error), 240) if isinstance(error, OSError) else described(error)

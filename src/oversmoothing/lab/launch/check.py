@@ -204,7 +204,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     """Lists the mistakes in a composed config, one line each.
 
     Parts with correct names and types are built once; the network is built on the task's toy data.
-    A finished run is not built; only its device is checked.
+    Data come last, if all else is right. Of a finished run only the device is checked.
 
     Args:
         config: composed.
@@ -223,17 +223,19 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
             "of oversmoothing.lab.tasks.base",
         ]
     lines += _fit_problems(config)
-    broken = {*found} | ({"data"} if "paths" in found else set())
-    values = OmegaConf.to_container(config, resolve=True)
-    for part, step in _steps(config).items():
-        if part in broken:
-            continue
+    broken, values, steps = {*found}, OmegaConf.to_container(config, resolve=True), _steps(config)
+
+    def told(part: str) -> list[str]:
         text = json.dumps([part, config.task._target_, values[part]])
         if text not in known:
-            known[text] = _complaints(part, config, step)
-        broken |= {part} if known[text] else set()
-        lines += known[text]
-    return lines + _network_problems(config, broken, partial(_built, config, values, known))
+            known[text] = _complaints(part, config, steps[part])
+        return known[text]
+
+    for part in [part for part in steps if part not in {"data", *found}]:
+        lines += told(part)
+        broken |= {part} if told(part) else set()
+    lines += _network_problems(config, broken, partial(_built, config, values, known))
+    return lines or (told("data") if "data" in steps else [])  # last, as it may download them
 
 
 def _is_task(config: DictConfig) -> bool:
@@ -249,6 +251,12 @@ def _fit_problems(config: DictConfig) -> list[str]:
             problems.append(f"{group}: task {name} needs one; choose with {group}=…")
         if group not in needs and config[group]:
             problems.append(f"{group}: task {name} has no use for it; add {group}=none")
+    same = config.then and config.then == config.aggregator
+    if same and short_name(config.then) != "none":
+        problems.append(
+            "then: is the aggregator once more, with the same options; leave it out, or change its "
+            "options"
+        )
     if config.get("diagnose_every") and not get_object(config.task._target_).diagnoses:
         problems.append(f"diagnose_every: task {name} measures no layers; leave it out")
     return problems

@@ -192,6 +192,11 @@ def _timm_model(name: str, weights: str | None) -> nn.Module:
         raise InputError(
             f"timm:{name}: {FORBIDDEN}; give --weights FILE, or --weights none for random ones"
         )
+    if weights not in (None, "none") and not Path(weights).is_file():
+        raise InputError(
+            f"--weights: {weights} is no file; give a file of this model's weights, or --weights "
+            "none for random ones"
+        )
     away = _without_hub() if weights is None else ""
     try:
         model = timm.create_model(name, pretrained=weights is None)
@@ -250,7 +255,7 @@ def _lines(file: Path, limit: int) -> list[str]:
 def _texts(name: str, lines: list[str], batch: int, model: Any) -> Iterator[dict[str, Any]]:
     from transformers import AutoTokenizer
 
-    tokenizer = _loaded(name, AutoTokenizer)
+    tokenizer = _loaded(name, AutoTokenizer, "; if the model takes images, give --images DIR")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token  # the mask hides it
     pads = tokenizer.pad_token is not None
@@ -272,14 +277,14 @@ def _images(name: str, files: list[Path], batch: int, model: Any) -> Iterator[di
         raise InputError(
             f"--images: need Pillow ({error}); pip install pillow torchvision"
         ) from error
-    processor = _loaded(name, AutoImageProcessor)
+    processor = _loaded(name, AutoImageProcessor, "; if the model takes text, give --text FILE")
     return (
         dict(processor([read_pil(file) for file in some], return_tensors="pt"))
         for some in _in_batches(files, batch)
     )
 
 
-def _loaded(name: str, kind: Any) -> Any:
+def _loaded(name: str, kind: Any, way: str = "") -> Any:
     away = not Path(name).is_dir() and _without_hub()
     try:
         return kind.from_pretrained(name, local_files_only=bool(away))
@@ -291,7 +296,7 @@ def _loaded(name: str, kind: Any) -> Any:
         )
         raise InputError(
             f"hf:{name}: {kind.__name__} cannot load it ({why}); expected a name on the hub or a "
-            "folder that save_pretrained wrote"
+            f"folder that save_pretrained wrote{way}"
         ) from error
 
 

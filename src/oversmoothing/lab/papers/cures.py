@@ -39,7 +39,7 @@ from oversmoothing.lab.papers.cures_page import HEAD, asked, compare, page, rows
 from oversmoothing.lab.processes import DIED, in_processes
 from oversmoothing.lab.report.numbers import update
 from oversmoothing.lab.report.tables import Cell
-from oversmoothing.lab.store.files import write_text
+from oversmoothing.lab.store.files import alone, write_text
 
 
 def main(argv: list[str]) -> int:
@@ -58,8 +58,9 @@ def main(argv: list[str]) -> int:
         return 0
     add(path, known)
     failed = 0 if options.draw else _run_cells(whole, missing, path, options)
-    records = read(path)
-    written = write_all(whole, records, options.target, options.pdf)
+    with alone(path):  # a study that ends at the same time draws after this one, all cells
+        records = read(path)
+        written = write_all(whole, records, options.target, options.pdf)
     print(asked(whole, wanted, measure(whole, records)), path, *written, sep="\n")
     return int(failed > 0)
 

@@ -113,9 +113,11 @@ def read(path: Path) -> list[Record]:
         InputError: the file has another form.
     """
     kinds = Record.__annotations__
-    lines = read_csv(path, kinds) if path.exists() else ()
+    lines = read_csv(path) if path.exists() else ()
     try:
         return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
+    except InputError:  # no such column
+        raise
     except ValueError as error:
         raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
 

@@ -87,7 +87,8 @@ def draw(whole: Study, compared: Compared) -> Figure:
         for depth in next(iter(by_method.values()))
     )
     legend = "; *: fewer graphs; hatched: missing" * uneven
-    figure.supxlabel(f"layers, and number of graphs{legend}", fontsize=8)
+    cells = f"in the cells: test accuracy less that without a method, in points{legend}"
+    figure.supxlabel(cells, fontsize=8)
     return figure
 
 
@@ -108,7 +109,8 @@ def _map(axis: Axes, by_method: Mapping[str, Mapping[int, Sequence[Comparison]]]
             text = points(mean) + "*" * (len(cells) < most[depth])
             dark = np.dot(colour[:3], LUMA) < 0.6
             axis.text(x, y, text, ha="center", va="center", color="w" if dark else "k", fontsize=8)
-    axis.set_xticks(range(len(depths)), [f"{d}\n{most[d]}" for d in depths])
+    below = (f"L = {d}\n{n} graph{'s' * (n > 1)}" for d, n in most.items())
+    axis.set_xticks(range(len(depths)), below, fontsize=8)
     axis.tick_params(bottom=False, left=False)
     axis.spines[:].set_visible(False)
 

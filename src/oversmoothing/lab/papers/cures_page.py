@@ -121,16 +121,10 @@ def _corrected(p: Mapping[Key, float]) -> dict[Key, float]:
 
 def page(whole: Study, records: Sequence[Record], found: Found) -> str:
     """Returns the text of the page: the summary, the effects of the options, and every graph."""
-    compared = compare(found)
-    return "\n\n".join(
-        [
-            "# Which method at which depth",
-            summary(whole, found, compared),
-            OPTIONS,
-            options_table(whole, records),
-            _every_graph(whole, found, compared),
-        ]
-    )
+    compared, options = compare(found), options_table(whole, records)
+    parts = ["# Which method at which depth", summary(whole, found, compared)]
+    parts += [OPTIONS, options] if options else []
+    return "\n\n".join([*parts, _every_graph(whole, found, compared)])
 
 
 def asked(whole: Study, wanted: Sequence[Place], found: Found) -> str:
@@ -177,14 +171,15 @@ def summary(whole: Study, found: Found, compared: Compared) -> str:
             )
             for depth in depths
         ]
-        rows = [[f"{BASELINE}: accuracy", *(text or "missing" for text in plain)]]
-        rows += [[m, *map(_effect, of.values())] for m, of in by_method.items() if any(of.values())]
-        parts.append(table([f"{group} graphs", *(f"L = {d}" for d in depths)], rows))
+        rows = [[m, *map(_effect, of.values())] for m, of in by_method.items() if any(of.values())]
+        if rows or any(plain):
+            rows.insert(0, [f"{BASELINE}: accuracy", *(text or "missing" for text in plain)])
+            parts.append(table([f"{group} graphs", *(f"L = {d}" for d in depths)], rows))
     return "\n\n".join([part for part in parts if part] + [_what_is_missing(whole, found)])
 
 
 def options_table(whole: Study, records: Sequence[Record]) -> str:
-    """Returns what each option of all methods adds, by group of graphs and depth."""
+    """Returns what each option of all methods adds, by group and depth; empty if none is known."""
     blocks = next(iter(whole.values())).about.blocks
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
     for place, runs in by_candidate(records).items():
@@ -194,7 +189,8 @@ def options_table(whole: Study, records: Sequence[Record]) -> str:
                 of.setdefault(place.layers, []).append(added)
     depths = sorted({place.layers for place in whole})
     rows = [[*names, *(_counted(of.get(d, [])) for d in depths)] for names, of in found.items()]
-    return table(["option", "graphs", *(f"L = {depth}" for depth in depths)], sorted(rows))
+    head = ["option", "graphs", *(f"L = {depth}" for depth in depths)]
+    return table(head, sorted(rows)) if rows else ""
 
 
 def effects(cell: Cell, runs: Mapping[str, Sequence[Record]]) -> dict[str, float]:

@@ -119,9 +119,11 @@ def main(argv: list[str]) -> int:
         add(path, found)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
     print(path)
-    every, stem = load(path), options.target / "figures/measures"  # as rounded as the file
-    print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
-    print(*save(draw(every), stem, options.pdf), sep="\n")
+    stem = options.target / "figures/measures"
+    with alone(path):  # a command that ends at the same time draws after this one, all networks
+        every = load(path)  # as rounded as the file
+        print(write_csv(stem.with_suffix(".csv"), CORRELATIONS, correlations(every)))
+        print(*save(draw(every), stem, options.pdf), sep="\n")
     return 0
 
 
@@ -131,10 +133,12 @@ def load(path: Path) -> list[Row]:
     Raises:
         InputError: the file has another form.
     """
-    lines = read_csv(path, HEADER) if path.exists() else ()
+    lines = read_csv(path) if path.exists() else ()
     try:
         return [_row(line) for line in lines]
-    except (KeyError, TypeError, ValueError) as error:
+    except InputError:  # no such column
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
 
 

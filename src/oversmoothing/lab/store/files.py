@@ -21,6 +21,7 @@ from oversmoothing.errors import InputError, reason_of
 
 OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
 FORBIDDEN = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
+RESTORE = "restore it with git, or remove it if git does not have it"
 DAY = 24 * 60 * 60  # seconds; no file takes so long to write
 
 _PACKAGE = Path(__file__).parents[2]
@@ -146,11 +147,19 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def read_csv(path: Path, columns: Iterable[str] = ()) -> list[dict[str, str]]:
-    """Returns the lines of a table by the names of its columns; its name may end in ``.gz``.
+class Line(dict[str, str]):
+    """A line of a table by the names of its columns; a column that is missing raises InputError."""
 
-    Args:
-        columns: names that must be there.
+    def __init__(self, path: Path, cells: Iterable[tuple[str, str]]) -> None:
+        super().__init__(cells)
+        self.path = path
+
+    def __missing__(self, name: str) -> str:
+        raise InputError(f"{self.path}: is damaged (no column {name!r}); {RESTORE}")
+
+
+def read_csv(path: Path) -> list[Line]:
+    """Returns the lines of a table; its name may end in ``.gz``.
 
     Raises:
         InputError: the file is damaged, or a line has more or fewer columns than the first.
@@ -162,12 +171,9 @@ def read_csv(path: Path, columns: Iterable[str] = ()) -> list[dict[str, str]]:
             rows = [row for row in csv.reader(file, strict=True) if row]
             if len({*map(len, rows)}) != 1:
                 raise ValueError("it is empty, or lines have more or fewer columns than the first")
-            if absent := [name for name in columns if name not in rows[0]]:
-                raise ValueError(f"no column {absent[0]!r}")
         except (ValueError, EOFError, gzip.BadGzipFile, csv.Error) as error:
-            way = "restore it with git, or remove it if git does not have it"
-            raise InputError(f"{path}: is damaged ({reason_of(error)}); {way}") from None
-    return [dict(zip(rows[0], row)) for row in rows[1:]]
+            raise InputError(f"{path}: is damaged ({reason_of(error)}); {RESTORE}") from None
+    return [Line(path, zip(rows[0], row)) for row in rows[1:]]
 
 
 def short_sha256(content: bytes) -> str:

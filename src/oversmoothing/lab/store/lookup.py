@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from oversmoothing.errors import InputError, meant, reason_of
+from oversmoothing.errors import InputError, meant, reason_of, shortened
 from oversmoothing.lab.store.files import CONFIGS
 from oversmoothing.lab.store.identity import current, part_targets, short_name
 
@@ -81,7 +81,7 @@ def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
             raise ValueError("it holds no keys")
         problems = [] if trust else [*_foreign(plain)]
     except Exception as error:  # parsers may raise any error for a damaged file
-        why = reason_of(error)[:100]
+        why = shortened(reason_of(error), 100)
         raise InputError(f"{path}: cannot be read as a run's config ({why})") from error
     if problems:
         raise InputError(f"{path}: {problems[0]}; {WAY_OUT}")

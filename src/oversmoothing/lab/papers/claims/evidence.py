@@ -10,7 +10,7 @@ from typing import Any
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.verdict import Measured
-from oversmoothing.lab.store.files import read_csv
+from oversmoothing.lab.store.files import Line, read_csv
 
 Place = tuple[str, str, str]  # block, key of the row, column
 
@@ -111,30 +111,18 @@ class Evidence:
         with _text(self.path(f"{name}.json")) as text:
             return json.loads(text)
 
-    def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
-        path = self.path(name, command)
-        return [_Line(path, line) for line in read_csv(path)]
+    def csv(self, name: str, command: str = "") -> list[Line]:
+        return read_csv(self.path(name, command))
 
-    def _lines(self, table: str) -> list[dict[str, str]]:
+    def _lines(self, table: str) -> list[Line]:
         if table not in self._tables:
             path = f"tables/{table}.csv"
             self._tables[table] = self.csv(path, f"oversmoothing table {table} --publish")
         return self._tables[table]
 
     @cached_property
-    def _tables(self) -> dict[str, list[dict[str, str]]]:
+    def _tables(self) -> dict[str, list[Line]]:
         return {}
-
-
-class _Line(dict[str, str]):
-    """A line of a CSV file; a column that is not there raises InputError."""
-
-    def __init__(self, path: Path, line: dict[str, str]) -> None:
-        super().__init__(line)
-        self.path = path
-
-    def __missing__(self, name: str) -> str:
-        raise InputError(f"{self.path}: is damaged (no column {name!r}); restore it with git")
 
 
 @contextmanager
