@@ -81,7 +81,7 @@ def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
             raise ValueError("it holds no keys")
         problems = [] if trust else [*_foreign(plain)]
     except Exception as error:  # parsers may raise any error for a damaged file
-        why = shortened(reason_of(error), 100)
+        why = shortened(reason_of(error), 300)
         raise InputError(f"{path}: cannot be read as a run's config ({why})") from error
     if problems:
         raise InputError(f"{path}: {problems[0]}; {WAY_OUT}")
