@@ -33,12 +33,30 @@ if __name__ == "__main__":
     processes.IMPORTED = ["torch"]
     [*processes.in_processes(time.sleep, [600, 600], 2, print)]
 """
+LOADING = """
+import time
+from oversmoothing.lab import processes
+from oversmoothing.lab.data.loading import read_ahead
+
+def train(_):
+    [*read_ahead(time.sleep, [0.1] * 6000, 2)]
+
+if __name__ == "__main__":
+    processes.IMPORTED = ["oversmoothing.lab.data.loading"]
+    [*processes.in_processes(train, [0], 1, print)]
+"""
+STARTED = {POOL: 4, LOADING: 5, SPAWNED: 2}  # with a fork server and trackers of resources
 
 
 @linux
 @pytest.mark.parametrize(
     ("script", "number"),
-    [(POOL, signal.SIGKILL), (POOL, signal.SIGINT), (SPAWNED, signal.SIGKILL)],
+    [
+        (POOL, signal.SIGKILL),
+        (POOL, signal.SIGINT),
+        (LOADING, signal.SIGKILL),
+        (SPAWNED, signal.SIGKILL),
+    ],
 )
 def test_workers_end_with_a_process_that_is_stopped(
     tmp_path: Path, script: str, number: signal.Signals
@@ -47,8 +65,7 @@ def test_workers_end_with_a_process_that_is_stopped(
     path, mark = tmp_path / "script.py", str(tmp_path)
     path.write_text(script)
     process = subprocess.Popen([sys.executable, str(path)], env={**os.environ, "MARK": mark})
-    served = script == POOL
-    while len(with_mark(mark)) < 1 + (4 if served else 2):  # two workers, server, tracker
+    while len(with_mark(mark)) < 1 + STARTED[script]:
         assert process.poll() is None
         time.sleep(0.1)
     time.sleep(1)  # they begin to follow

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -205,11 +206,15 @@ def read_ahead(
         workers = min(cores(), MOST_WORKERS)
     if workers:
         shorten_sockets()
+    # Workers end with the process that they are forks of, but not with one that a fork server works
+    # for. That would be the start method of a command's jobs, and from Python 3.14 of any process.
+    fork = "fork" if workers and sys.platform.startswith("linux") else None
     loader = DataLoader(
         _Guarded(read),
         batch_size=None,
         sampler=keys,
         num_workers=workers,
+        multiprocessing_context=fork,
         collate_fn=_unchanged,
         pin_memory=torch.cuda.is_initialized(),
         generator=torch.Generator(),  # without one, the loader would draw from the global one
