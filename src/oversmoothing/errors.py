@@ -65,7 +65,12 @@ def meant(name: object, candidates: Iterable[str]) -> str:
     if close and not (other and len(candidates) <= SHOWN):
         return f"did you mean {close!r}?"
     more = f", … ({len(candidates)} in all)" * (len(candidates) > SHOWN)
-    return f"known: {', '.join(sorted(candidates, key=_by_number)[:SHOWN])}{more}"
+    return f"known: {listed(sorted(candidates, key=_by_number)[:SHOWN])}{more}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names with commas between them, in quotes if one has a comma itself."""
+    return ", ".join(map(repr, names) if any("," in name for name in names) else names)
 
 
 def _by_number(name: str) -> list[str | int]:

@@ -8,9 +8,7 @@ run has its result, 1 if a run failed, 2 for bad input.
 """
 
 import os
-import signal
 import sys
-from functools import partial
 
 from oversmoothing import __version__
 from oversmoothing.errors import InputError, complain, install
@@ -63,16 +61,7 @@ def run() -> None:
     """Runs ``main`` as a command: exits with its code, and on Ctrl-C and SIGTERM in one line."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         follow_parent()
-    else:
-        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     run_script(main, STOPPED)
-
-
-def _stop(command: int, *_: object) -> None:
-    """Ends a process at once on SIGTERM; only the process of the command prints a message."""
-    if os.getpid() == command:
-        os.write(2, f"{STOPPED}\n".encode())
-    os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

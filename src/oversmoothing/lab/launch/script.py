@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,9 +27,11 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
 
     Args:
         main: returns the exit code; None: 0.
-        stopped: line to print after Ctrl-C; the exit code is then 1.
+        stopped: line to print after Ctrl-C, with exit code 1, and after SIGTERM, with 143.
     """
     one_line_warnings()
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
+        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     try:
         code = main()
         sys.stdout.flush()
@@ -43,10 +46,22 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
             raise
         complain(lacking)
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
-        sys.exit(stopped)
+        print(stopped, file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM if isinstance(error, Terminated) else 1)
     sys.exit(code)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+def _stop(command: int, *_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.getpid() != command:  # a fork, such as one that reads data
+        os._exit(128 + signal.SIGTERM)
+    raise Terminated
 
 
 class Parser(argparse.ArgumentParser):

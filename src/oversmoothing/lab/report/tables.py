@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.errors import InputError, meant
+from oversmoothing.errors import InputError, listed, meant
 from oversmoothing.lab.report.schema import NO_REMARK, Level, Names, Reading, Table, read
 from oversmoothing.lab.search.files import Best, read_best
 
@@ -168,7 +168,7 @@ def having(
         if name.casefold() not in known:
             hint = meant(name, known.values())
             if len(known) <= FEW and not hint.startswith("known"):
-                hint += f" known: {', '.join(known.values())}"
+                hint += f" known: {listed([*known.values()])}"
             raise InputError(f"there is no {kind} {name!r}; {hint}")
     keys = {name.casefold() for name in wanted}
     return [c for c in cells if not keys or keys & {name.casefold() for name in names(c)}]
