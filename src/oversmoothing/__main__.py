@@ -50,7 +50,8 @@ def main() -> int:
 
 def cli() -> None:
     """Runs the command line and exits."""
-    run_script(main, STOPPED if sys.argv[1:2] in (["table"], ["tune"]) else "stopped")
+    trains = sys.argv[1:2] in (["table"], ["tune"], ["figure"])
+    run_script(main, STOPPED if trains else "stopped")
 
 
 if __name__ == "__main__":

@@ -148,10 +148,16 @@ def _begin(jobs: int, env: dict[str, str]) -> None:
 
     os.environ.clear()  # a fork has that of its server
     os.environ.update(env)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else Python warns of leaked semaphores
+    signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() // jobs)))
     one_line_warnings()
     follow_parent()
+
+
+def _leave(*_: object) -> None:
+    """Exits once: a second signal would interrupt the end of workers that read data."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)  # without it Python warns of leaked semaphores
 
 
 def local_rank() -> int:

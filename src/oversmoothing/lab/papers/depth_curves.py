@@ -150,10 +150,12 @@ def _draw_seeds(axis: Axes, rows: Sequence[dict[str, Any]], style: dict[str, Any
 
 
 def _finding(rows: Sequence[dict[str, Any]]) -> str:
-    """Says where the first metric ends highest and lowest: among columns, or methods of one."""
+    """Says where the first metric ends: without a method by column, or of one column's methods."""
     metric, first = rows[0]["metric"], rows[0]["row"]
     several = len({row["column"] for row in rows}) > 1
     own = [r for r in rows if r["metric"] == metric and (r["row"] == first or not several)]
     last = {r["column"] if several else shown(r["row"]): r["mean"] for r in own}  # last blocks
-    of = f"{first}: " * several
-    return extremes(f"{of}mean of the {METRICS[metric]}\nafter the last block", last)
+    of = f"mean of the {METRICS[metric]}\nafter the last block"
+    if not several:
+        return extremes(of, last)
+    return f"{first}: {of}: {', '.join(f'{mean:.2f}' for mean in last.values())}"
