@@ -33,7 +33,7 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
         signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     try:
-        code = main()
+        code = _called(main)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _silence()
@@ -50,9 +50,20 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
-        print(stopped, file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
+            print(stopped, file=sys.stderr)
         sys.exit(128 + signal.SIGTERM if isinstance(error, Terminated) else 1)
     sys.exit(code)
+
+
+def _called(main: Callable[[], int | None]) -> int | None:
+    """Calls ``main``; raises a Ctrl-C that Python wraps in an error while a class is made."""
+    try:
+        return main()
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
 
 
 def _silence() -> None:
