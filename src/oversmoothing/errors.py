@@ -1,5 +1,6 @@
 """Errors that a user can correct, and how they are shown."""
 
+import errno
 import os
 import re
 import sys
@@ -132,6 +133,8 @@ def lack(error: BaseException) -> str | None:
         return f"needs {(cause.name or '').split('.')[0]}; {install('repro')}"
     if isinstance(cause, OSError) and cause.filename is not None:
         return f"{cause.filename}: {reason_of(cause)}; check the path and its permissions"
+    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+        return "the disk is full; free it, and give the same command again"
     known = LACKS.items() if isinstance(error, RuntimeError) else ()
     return next((line for part, line in known if part in str(error)), None)
 

@@ -40,6 +40,18 @@ def test_a_run_whose_process_dies_is_reported_and_the_rest_is_run(
     assert sorted({*said} - {failure}) == ["run 0", "run 1", "run 2"]
 
 
+def test_an_output_that_nobody_reads_ends_the_command_but_is_no_failure(
+    configs: list[DictConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(attempts, "_show", closed)
+    with pytest.raises(BrokenPipeError):
+        run_all(configs)
+    assert [finished(config) for config in configs] == [True, False]
+
+
 def test_a_run_of_another_process_is_waited_for_at_the_end(configs: list[DictConfig]) -> None:
     first, second = configs
     held = threading.Event()

@@ -89,3 +89,52 @@ def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code:
     assert last == "stopped; the same command continues from the last checkpoints"
     assert all(": epoch " in line for line in progress)
     assert ended == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))
+
+
+TOLD = """
+import signal, time
+from oversmoothing.lab import processes
+from oversmoothing.lab.data.loading import read_ahead
+from oversmoothing.lab.launch.script import run_script
+
+def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    {}
+
+if __name__ == "__main__":
+    processes.IMPORTED = ["torch"]
+    run_script(main)
+"""
+JOBS = "[*processes.in_processes(time.sleep, [600, 600], 2, print)]"
+READ = "[*read_ahead(time.sleep, [0.1] * 6000, 2)]"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("body", "number", "code"), [(JOBS, signal.SIGINT, 1), (READ, signal.SIGTERM, 143)]
+)
+def test_a_signal_to_all_processes_leaves_one_line(
+    tmp_path: Path, body: str, number: signal.Signals, code: int
+) -> None:
+    """As Ctrl-C in a terminal, here while a fork server imports torch, and as from timeout."""
+    path, mark = tmp_path / "script.py", str(tmp_path)
+    path.write_text(TOLD.format(body))
+    options = {"env": {**os.environ, "MARK": mark}, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, str(path)], **options, start_new_session=True)
+    while len(with_mark(mark)) < 3:
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.killpg(process.pid, number)
+    said = process.communicate(timeout=60)[1].decode()
+    assert said == "stopped\n", said
+    assert process.returncode == code and all_ended(mark)
+
+
+@linux
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import time\nfrom oversmoothing.lab import processes\n{JOBS}\n")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+    assert "__main__" in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout.split() == ["600", "600"]

@@ -39,6 +39,7 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
         ("print('x')", 3, "x\n", ""),
         ("raise InputError('no such file')", 2, "", "error: no such file\n"),
         ("raise KeyboardInterrupt", 1, "", "stopped\n"),
+        ("raise RuntimeError from KeyboardInterrupt()", 1, "", "stopped\n"),
         (f"open('/{'x' * 300}')", 2, "", f"error: /{'x' * 300}: File name too long; {PATH}\n"),
     ):
         process = script(body)

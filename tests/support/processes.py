@@ -87,6 +87,7 @@ def perform(words: list[str], folder: Path = ROOT, before: Callable[[], object] 
     sys.path[:0] = filter(None, [str(path.parent), *paths])
     sys.argv = [*words]
     before()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # as a fork of a server of jobs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     runpy.run_path(str(path), run_name="__main__")
 

@@ -23,7 +23,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
 
-from oversmoothing.errors import InputError, one_line_warnings
+from oversmoothing.errors import InputError, complain, one_line_warnings
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +36,10 @@ IMPORTED = ["oversmoothing.lab.launch.command"]  # and torch
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
+)
+UNGUARDED = (
+    "jobs: every process imports the script that starts it; put what it does under "
+    "`if __name__ == '__main__':`"
 )
 Item, Found = TypeVar("Item"), TypeVar("Found")
 
@@ -126,7 +130,7 @@ def in_processes(
                 raise
             return item, died(item)
 
-    threads, stopped, others = ThreadPoolExecutor(jobs), threading.Event(), active_children()
+    threads, stopped, others = _starters(jobs), threading.Event(), active_children()
     futures = [threads.submit(one, item) for item in items]
     try:
         for future in as_completed(futures):
@@ -143,15 +147,29 @@ def in_processes(
         threads.shutdown(cancel_futures=True)
 
 
+def _starters(jobs: int) -> ThreadPoolExecutor:
+    """Returns threads whose processes do not get Ctrl-C; each would print a traceback."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        complain(UNGUARDED)  # this is such a process, which imports the script
+        os._exit(2)
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return ThreadPoolExecutor(jobs)
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # clears the mask of the thread that starts it
+    mask = (signal.SIG_BLOCK, {signal.SIGINT})  # processes inherit it, and so does a fork server
+    return ThreadPoolExecutor(jobs, "", signal.pthread_sigmask, mask)
+
+
 def _begin(jobs: int, env: dict[str, str]) -> None:
     import torch
 
     os.environ.clear()  # a fork has that of its server
     os.environ.update(env)
-    signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() // jobs)))
     one_line_warnings()
     follow_parent()
+    signal.signal(signal.SIGTERM, _leave)  # the last step, since errors in here print a traceback
 
 
 def _leave(*_: object) -> None:

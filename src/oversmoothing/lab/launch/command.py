@@ -258,8 +258,7 @@ def attempt(config: DictConfig, wait: bool = False, swept: str = "") -> str | No
         the error in one line.
     """
     try:
-        _show(config, *obtain(config, wait), swept)
-        return None
+        result, already = obtain(config, wait)
     except Busy as other:
         print(f"{other}: {BUSY}", flush=True)
         return BUSY
@@ -269,6 +268,9 @@ def attempt(config: DictConfig, wait: bool = False, swept: str = "") -> str | No
         if not (lacking := lack(error)):
             traceback.print_exc()
         problem = lacking or f"{type(error).__name__}, see above"
+    else:
+        _show(config, result, already, swept)  # where nobody can read it, the command ends
+        return None
     problem = f"{_named(config, swept)}: {problem}"
     print(f"error: {problem}", file=sys.stderr, flush=True)
     end_if_one_of_several()

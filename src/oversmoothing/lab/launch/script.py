@@ -33,10 +33,10 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
         signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
     try:
-        code = main()
+        code = _called(main)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         sys.exit(1)
     except InputError as error:
         complain(*error.lines)
@@ -45,12 +45,30 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         if not (lacking := lack(error)):
             raise
         complain(lacking)
+        if isinstance(error, OSError) and error.filename is None:  # the disk of stdout is full
+            _silence()
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
-        print(stopped, file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
+            print(stopped, file=sys.stderr)
         sys.exit(128 + signal.SIGTERM if isinstance(error, Terminated) else 1)
     sys.exit(code)
+
+
+def _called(main: Callable[[], int | None]) -> int | None:
+    """Calls ``main``; raises a Ctrl-C that Python wraps in an error while a class is made."""
+    try:
+        return main()
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
+
+
+def _silence() -> None:
+    """Drops what stdout still holds, which would be written again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Terminated(KeyboardInterrupt):
@@ -61,6 +79,8 @@ def _stop(command: int, *_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getpid() != command:  # a fork, such as one that reads data
         os._exit(128 + signal.SIGTERM)
+    if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise Terminated
 
 

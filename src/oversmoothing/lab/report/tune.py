@@ -121,8 +121,7 @@ def plan(searches: list[CellSearch]) -> None:
 def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
     """Runs a search; errors are printed and do not stop the other searches."""
     try:
-        print(search.run(most, fresh), flush=True)
-        return True
+        said = search.run(most, fresh)
     except Busy as other:
         complain(f"{other}: left out; give the command again when it has ended")
         return False
@@ -133,6 +132,8 @@ def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
         traceback.print_exc()
         complain(f"{search.name}: {type(error).__name__}, see above")
         return False
+    print(said, flush=True)
+    return True
 
 
 def died(search: CellSearch) -> bool:
