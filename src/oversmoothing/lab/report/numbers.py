@@ -46,6 +46,7 @@ from oversmoothing.lab.store.files import results as results_folder
 FACTS = "docs/facts.yaml"
 BY_HAND = "by hand"
 NUMBER = r"([+-]?\d+(?:\.\d+)?(?:\s±\s\d+(?:\.\d+)?)?|not measured)"
+SEVERAL = re.compile(r"; (?=[^;,]*[/:])")  # a source names its table, which a found text does not
 CONDITION = re.compile(r"(.+?) (is|<|>|>>|>~|~) (.+)")
 TABLE = re.compile(r"(?:^\|.*\n(?:\n(?=\|))?)+", re.M)
 PLACES = (("block", "key", "column", "reading"), ("graph", "network", "layers", "method"))
@@ -95,7 +96,7 @@ def problems(results: Path, page: str) -> Iterator[str]:
         for first, last, key in _places(text, quote, source, path):
             if " ".join(text[first:last].split()) != " ".join(_text(results, key, path).split()):
                 yield f"{page}: {quote!r} is not what {key} says; run make numbers"
-        for condition in source.split("; ") if CONDITION.fullmatch(source) else ():
+        for condition in SEVERAL.split(source) if CONDITION.fullmatch(source) else ():
             try:
                 if not holds(results, condition):
                     yield f"{page}: {quote!r}: {condition} does not hold; write the sentence anew"
@@ -132,7 +133,7 @@ def _places(text: str, quote: str, source: str, page: Path) -> list[tuple[int, i
         if table is None:
             raise InputError(f"{page}: {quote!r}: expected a table after it: adapt {FACTS}")
         return [(*table.span(), source)]
-    keys = source.split("; ")
+    keys = SEVERAL.split(source)
     if len(keys) != len(parts) - 1:
         raise InputError(f"{page}: {quote!r}: expected a record for each {{}}: adapt {FACTS}")
     return [(*found[0].span(i), key) for i, key in enumerate(keys, 1)]
