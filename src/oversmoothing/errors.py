@@ -102,7 +102,8 @@ def install(extra: str) -> str:
 def complain(*lines: str) -> None:
     """Prints errors, one line each; under torchrun only the first process prints."""
     if os.environ.get("RANK", "0") == "0":
-        print(*(f"error: {shortened(line)}" for line in lines), sep="\n", file=sys.stderr)
+        text = "".join(f"error: {shortened(line)}\n" for line in lines)
+        print(text, end="", file=sys.stderr)  # in one piece, since others may print as well
 
 
 def reason_of(error: BaseException) -> str:

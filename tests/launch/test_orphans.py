@@ -137,4 +137,4 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     path.write_text(f"import time\nfrom oversmoothing.lab import processes\n{JOBS}\n")
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
     assert "__main__" in done.stderr and "Traceback" not in done.stderr
-    assert done.stdout.split() == ["600", "600"]
+    assert done.stdout.count("600") == 2
