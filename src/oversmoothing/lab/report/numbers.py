@@ -46,7 +46,7 @@ from oversmoothing.lab.store.files import results as results_folder
 FACTS = "docs/facts.yaml"
 BY_HAND = "by hand"
 NUMBER = r"([+-]?\d+(?:\.\d+)?(?:\s±\s\d+(?:\.\d+)?)?|not measured)"
-SEVERAL = re.compile(r"; (?=[^;,]*[/:])")  # a source names its table, which a found text does not
+SEVERAL = re.compile(r"; (?=[^;,]*[/:]|\d)")  # a source begins with its table, or is a number
 CONDITION = re.compile(r"(.+?) (is|<|>|>>|>~|~) (.+)")
 TABLE = re.compile(r"(?:^\|.*\n(?:\n(?=\|))?)+", re.M)
 PLACES = (("block", "key", "column", "reading"), ("graph", "network", "layers", "method"))
