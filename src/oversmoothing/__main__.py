@@ -50,7 +50,7 @@ def main() -> int:
 
 def cli() -> None:
     """Runs the command line and exits."""
-    trains = sys.argv[1:2] in (["table"], ["tune"], ["figure"])
+    trains = sys.argv[1:2] in (["table"], ["tune"]) or sys.argv[1:3] == ["figure", "demo"]
     run_script(main, STOPPED if trains else "stopped")
 
 

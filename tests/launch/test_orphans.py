@@ -129,12 +129,3 @@ def test_a_signal_to_all_processes_leaves_one_line(
     said = process.communicate(timeout=60)[1].decode()
     assert said == "stopped\n", said
     assert process.returncode == code and all_ended(mark)
-
-
-@linux
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(f"import time\nfrom oversmoothing.lab import processes\n{JOBS}\n")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
-    assert "__main__" in done.stderr and "Traceback" not in done.stderr
-    assert done.stdout.count("600") == 2

@@ -191,7 +191,7 @@ def _reference(report: "Report") -> Iterator[str]:
     own, _ = _stretch(report)
     if report.reference is None:
         if len(own) > 1 and own[-1][1] * CHANGE < own[0][1]:
-            yield 'Whether training or the architecture lowers it, reference="random" tells.'
+            yield 'Whether training or the architecture lowers the rank, reference="random" tells.'
         return
     other, _ = _stretch(report.reference)
     if len(own) < 2 or len(other) < 2:

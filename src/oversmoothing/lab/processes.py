@@ -23,7 +23,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
 
-from oversmoothing.errors import InputError, complain, one_line_warnings
+from oversmoothing.errors import InputError, one_line_warnings
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +36,6 @@ IMPORTED = ["oversmoothing.lab.launch.command"]  # and torch
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
-)
-UNGUARDED = (
-    "jobs: every process imports the script that starts it; put what it does under "
-    "`if __name__ == '__main__':`"
 )
 Item, Found = TypeVar("Item"), TypeVar("Found")
 
@@ -149,9 +145,6 @@ def in_processes(
 
 def _starters(jobs: int) -> ThreadPoolExecutor:
     """Returns threads whose processes do not get Ctrl-C; each would print a traceback."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        complain(UNGUARDED)  # this is such a process, which imports the script
-        os._exit(2)
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         return ThreadPoolExecutor(jobs)
     from multiprocessing import resource_tracker
