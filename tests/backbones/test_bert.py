@@ -13,15 +13,16 @@ from oversmoothing.aggregators.base import After, Context, Instead
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.aggregators.contranorm import ContraNorm
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.lab.backbones.bert import ALBERT, BERT
+from oversmoothing.lab.backbones.bert import ALBERT, BERT, PreNormBERT
 
 transformers = pytest.importorskip("transformers")
 
 BOTH = pytest.mark.parametrize("kind", [BERT, ALBERT])
+EVERY = pytest.mark.parametrize("kind", [BERT, PreNormBERT, ALBERT])
 POSITIONS = list(BERT.layout.places)
 
 
-@BOTH
+@EVERY
 def test_without_aggregators_the_numbers_are_transformers(kind: type) -> None:
     network, (tokens, mask, types) = made(kind, NoAggregator), batch(9, 5)
     native = network.network(tokens, attention_mask=mask.long(), token_type_ids=types)
@@ -59,6 +60,23 @@ class Reference:
         return self.act(6, m["output.LayerNorm"](self.act(8, branch + x)))
 
 
+class NormsFirst(Reference):
+    """The same with the norms before the branches, and one at the end."""
+
+    def __call__(self, tokens: Tensor, mask: Tensor, types: Tensor) -> Tensor:
+        return self.network.encoder.ln(super().__call__(tokens, mask, types))
+
+    def layer(self, m: dict, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.act(1, x)
+        y = m["attention.ln"](x)
+        q, k, v = (m[f"attention.self.{n}"](y).unflatten(-1, (2, 8)).transpose(1, 2) for n in NAMES)
+        scores = (q @ k.mT / math.sqrt(8)).masked_fill(~mask[:, None, None], -math.inf)
+        context = self.act(2, (scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = self.act(7, self.act(3, m["attention.output.dense"](context)) + x)
+        hidden = nn.functional.gelu(m["intermediate.dense"](self.act(4, m["ln"](x))))
+        return self.act(8, self.act(5, m["output.dense"](hidden)) + x)
+
+
 NAMES = ("query", "key", "value")
 
 
@@ -81,6 +99,14 @@ def test_contranorm_at_every_position_of_the_authors_code(position: str) -> None
     network = made(BERT, partial(ContraNorm, scale=0.3), position=position)
     inputs = batch(9, 5, 7)
     expected = Reference(network, {NUMBERS[position]: contranorm})(*inputs)
+    torch.testing.assert_close(network.layers(*inputs)[-1], expected)
+
+
+@pytest.mark.parametrize("position", PreNormBERT.layout.places)
+def test_contranorm_where_the_norms_are_first(position: str) -> None:
+    network = made(PreNormBERT, partial(ContraNorm, scale=0.3), position=position)
+    inputs = batch(9, 5, 7)
+    expected = NormsFirst(network, {NUMBERS[position]: contranorm})(*inputs)
     torch.testing.assert_close(network.layers(*inputs)[-1], expected)
 
 

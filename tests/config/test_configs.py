@@ -83,7 +83,7 @@ NOT_HERE = {  # whole data sets and weights that only a user's machine has: what
     **{f"experiment/glue_{name}": (HUB, TRANSFORMERS) for name in ("bert", "albert")},
     **{
         f"backbone/{name}": (TRANSFORMERS,)
-        for name in ("bert_base", "bert_small", "albert_base", "minilm")
+        for name in ("bert_base", "bert_small", "bert_small_prenorm", "albert_base", "minilm")
     },
     **{name: (TRANSFORMERS,) for name in ("experiment/glue_sst2_small", "trainer/bert")},
     **{name: (TRANSFORMERS,) for name in ("trainer/bert_scratch", "task/glue", "data/glue")},

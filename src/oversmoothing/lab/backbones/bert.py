@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., NAACL 2019) and ALBERT (Lan et al., ICLR 2020) with aggregators.
+"""BERT (Devlin et al., NAACL 2019), also with the norms first, and ALBERT (Lan et al., ICLR 2020).
 
 The networks are those of transformers. The sites inside and instead are in the self-attention of
 every layer. The site after is at one or more of eight positions in the layer, see ``BERT``.
@@ -95,7 +95,8 @@ class BERT(Configured):
         position: str | list[str] = "attention_sum"
         mask_padding: bool = False
 
-    layout: ClassVar[blocks.LayerPlaces] = blocks.BERT
+    layout: ClassVar[LayerPlaces] = blocks.BERT
+    offered: ClassVar[Sequence[str]] = (*SITES, SHOWN)
     prefix: ClassVar[int] = 1
 
     def __init__(self, aggregators: list[Factory], **options: Any) -> None:
@@ -121,7 +122,7 @@ class BERT(Configured):
         load(self.network, own.name, own.weights, own.sha256, own.depth)
         self.padding = Padding(own.mask_padding)
         host = f"backbone {type(self).__name__.lower()}"
-        sites = Sites(aggregators, own.dim, host, (*SITES, SHOWN))
+        sites = Sites(aggregators, own.dim, host, self.offered)
         for layer in self._layers():
             equip(layer, self.layout, sites, positions, Context(prefix=self.prefix), self.padding)
 
@@ -185,7 +186,7 @@ class ALBERT(BERT):
         dropout: float = 0.0
         embedding: int = 128
 
-    layout: ClassVar[blocks.LayerPlaces] = blocks.ALBERT
+    layout: ClassVar[LayerPlaces] = blocks.ALBERT
 
     def _create(self, **sizes: float) -> nn.Module:
         config = imported().AlbertConfig(**sizes, embedding_size=self.options.embedding)
@@ -194,6 +195,36 @@ class ALBERT(BERT):
     def _layers(self) -> list[nn.Module]:
         groups = self.network.encoder.albert_layer_groups
         return [layer for group in groups for layer in group.albert_layers]
+
+
+class PreNormBERT(BERT):
+    """BERT with a norm before each branch: x ← x + attention(LN(x)), x ← x + FFN(LN(x)).
+
+    This is the Megatron-BERT of transformers: a last LN follows the last layer, and the embeddings
+    have none. Only aggregators of the site after are possible. Positions have BERT's names, but
+    ``attention_norm`` is the output of the norm before the FFN, and there is no ``output``.
+
+    Args:
+        others: as in ``BERT``.
+    """
+
+    layout: ClassVar[LayerPlaces] = LayerPlaces(
+        "attention.self",
+        "attention.output.dense",
+        {
+            "input": blocks.Place("attention", True),
+            "context": blocks.Place("attention.output.dense", True),
+            "projection": blocks.Place("attention.output.dropout", False),
+            "attention_norm": blocks.Place("ln", False),
+            "ffn": blocks.Place("output.dropout", False),
+            "attention_sum": blocks.Place("attention.output", False),
+            "ffn_sum": blocks.Place("output", False),
+        },
+    )
+    offered: ClassVar[Sequence[str]] = ("after",)
+
+    def _create(self, **sizes: float) -> nn.Module:
+        return imported().MegatronBertModel(imported().MegatronBertConfig(**sizes))
 
 
 def imported() -> ModuleType:
