@@ -75,6 +75,16 @@ def depth_axis(axis: Axes, depths: Iterable[int]) -> None:
     axis.minorticks_off()
 
 
+def beside(number: int, octaves: float) -> list[float]:
+    """Returns the factors of a depth that lay lines side by side, so that none hides another.
+
+    Args:
+        number: of lines.
+        octaves: between neighbours, on the logarithmic axis of depths.
+    """
+    return [2 ** (octaves * (i - (number - 1) / 2)) for i in range(number)]
+
+
 def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
     """Returns the entries of a legend: one line for each label, in its style."""
     return [Line2D([], [], label=label, **style) for label, style in styles.items()]
