@@ -21,7 +21,7 @@ import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import styles_of
-from oversmoothing.lab.drawing.panels import LINES, extremes
+from oversmoothing.lab.drawing.panels import LINES, extremes, from_zero
 from oversmoothing.lab.launch.script import add_publish, run_script
 from oversmoothing.lab.papers import RESULTS
 from oversmoothing.lab.store.files import read_csv
@@ -201,9 +201,8 @@ def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
         axis.set_xscale("log", base=2)
         axis.set_xticks(depths[::2], list(map(str, depths[::2])))
         axis.minorticks_off()
-    low, high = axis.get_ylim()
-    if not log_y:  # from 0, so that small differences look small
-        axis.set_ylim(min(0.0, low), high * (1.05 if low > 0 else 1))
+    if not log_y:
+        from_zero(axis)
         return
     axis.set_yscale("log")
     low, high = axis.get_ylim()

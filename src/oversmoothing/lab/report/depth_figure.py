@@ -105,7 +105,8 @@ def _panel(axis: Axes, entries: Sequence[Entry], styles: Mapping[str, dict[str, 
         axis.set_ylim(bottom=0)
     elif values and min(values) > LEAST and (low := axis.get_ylim()[0]) + LEAST > max(values):
         axis.set_ylim(low, low + LEAST)
-    axis.set_title(_finding(entries), loc="left", fontsize=8.5)
+    about = "" if entries[0].cell.block else entries[0].cell.about.title.partition(",")[0] + "\n"
+    axis.set_title(about + _finding(entries), loc="left", fontsize=8.5)
 
 
 def _finding(entries: Sequence[Entry]) -> str:
