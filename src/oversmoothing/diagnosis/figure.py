@@ -116,8 +116,8 @@ def _beside(panel: "Axes", report: "Report", metric: str, curves: Curves) -> Non
         if known := [line for line in lines if line.get(metric)]:
             depth = [1 + float(line["depth"]) * (len(report.layers) - 1) for line in known]
             values = [scale * float(line[metric]) for line in known]
-            look = {"color": colour, "lw": 1.1, "dashes": DASHES[i % len(DASHES)]}
-            panel.plot(depth, values, **look, label=model)
+            [line] = panel.plot(depth, values, color=colour, lw=1.1, label=model)
+            line.set_dashes(DASHES[i % len(DASHES)])
             if scale > 1:
                 panel.set_ylabel(f"curves: share of their maximum × {scale}", fontsize=7)
 
