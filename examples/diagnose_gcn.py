@@ -22,6 +22,8 @@ from oversmoothing.lab.data.planetoid import load
 from oversmoothing.lab.launch.script import run_script
 
 GRAPHS = ("cora", "citeseer", "chameleon", "squirrel")
+NAMES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "Chameleon", "squirrel": "Squirrel",
+         "dirichlet_energy": "Dirichlet energy", "mad": "MAD"}  # fmt: skip
 METRICS = ("cosine", "effective_rank", "dirichlet_energy", "mad")
 
 
@@ -82,7 +84,7 @@ def draw(rows: list[tuple], graphs: list[str], depths: list[int]) -> None:
     curves: dict[str, dict] = {}
     for i, metric in enumerate(METRICS):
         for graph in graphs:
-            title = f"{graph}: {metric.replace('_', ' ').replace('mad', 'MAD')}"
+            title = f"{NAMES[graph]}: {NAMES.get(metric, metric.replace('_', ' '))}"
             own = [row for row in rows if row[0] == graph]
             curves[title] = {
                 kind: (depths, [means(own, depth, kind, 5 + i) for depth in depths])

@@ -15,15 +15,16 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 import oversmoothing as osm
 from oversmoothing.errors import InputError
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import styles_of
-from oversmoothing.lab.drawing.panels import LINES, extremes
+from oversmoothing.lab.drawing.panels import LINES, extremes, from_zero
 from oversmoothing.lab.launch.script import add_publish, run_script
 from oversmoothing.lab.papers import RESULTS
+from oversmoothing.lab.store.files import read_csv
 
 Curve = tuple[Sequence[float], Sequence[float | None]]  # positions on the x axis, values
 ROOT = os.environ.get("DATA_ROOT", "data")  # of the data sets and weights
@@ -72,7 +73,8 @@ def draw(
 
     Args:
         name: of the file.
-        panels: title -> label -> curve. A method has the same colour in all figures.
+        panels: title -> label -> curve. A method has the same colour in all figures. A label that
+            begins with ``_`` is not in the legend.
         xlabel: below the panels of the last row; a list: one for each of these.
         log_x: use a logarithmic x axis, for depths of 2, 4, 8, …
         log_y: titles of the panels with a logarithmic y axis.
@@ -88,9 +90,9 @@ def draw(
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, (title, curves) in zip(axes.flat, panels.items()):
         for label, (x, y) in curves.items():
-            axis.plot(x, y, ms=3, lw=1.2, label=label, **styles[label])
+            axis.plot(x, y, ms=3, lw=1.2, label=label.replace("= -", "= −"), **styles[label])
         _scale(axis, x if log_x else None, title in log_y)
-        axis.set_title(title.replace(": ", ":\n"), fontsize=9)
+        axis.set_title(title.replace(": ", ":\n"), fontsize=9 if columns < 4 else 7)
     below = [xlabel] * columns if isinstance(xlabel, str) else xlabel
     for axis, text in zip(axes[-1], below):
         axis.set_xlabel(text)
@@ -99,7 +101,8 @@ def draw(
     first, curves = next(iter(panels.items()))
     last = {label: y[-1] for label, (_, y) in curves.items()}
     figure.suptitle(extremes(f"{first}, at the end", last), fontsize=9)
-    handles = {h.get_label(): h for axis in figure.axes for h in axis.get_lines()}
+    lines = [line for axis in figure.axes for line in axis.get_lines()]
+    handles = {h.get_label(): h for h in lines if not h.get_label().startswith("_")}
     figure.legend(handles.values(), handles, loc="outside lower center", frameon=False, ncols=2)
     print(*save(figure, folder() / name))
 
@@ -125,7 +128,7 @@ def draw_layers(name: str, rows: list[Row]) -> None:
     seeds = len({row[1] for row in rows})
     curves = {metric.replace("_", " "): means(rows, 2, 3 + i) for i, metric in enumerate(METRICS)}
     dashed = [label for label in dict.fromkeys(row[0] for row in rows) if label.endswith("random")]
-    draw(name, curves, f"layer (mean of {seeds} seeds)" if seeds > 1 else "layer", dashed=dashed)
+    draw(name, curves, f"layer\n(mean of {seeds} seeds)" if seeds > 1 else "layer", dashed=dashed)
 
 
 def means(rows: Sequence[tuple], x: int, column: int) -> dict[str, Curve]:
@@ -145,6 +148,23 @@ def recorded(name: str) -> list[tuple]:
         return [tuple(map(_number, line)) for line in [*csv.reader(file)][1:]]
 
 
+def recorded_report(name: str) -> osm.Report:
+    """Reads what a figure of a report in results/diagnose shows: layers, values and models."""
+    path = existing(RESULTS / "diagnose" / f"{name}.csv")
+    lines, text = read_csv(path), path.with_suffix(".txt").read_text("utf-8")
+    own, random, end = {}, {}, "_reference"
+    for key in list(lines[0])[1:]:
+        values = [float(line[key]) if line[key] else None for line in lines]
+        (random if key.endswith(end) else own)[key.removesuffix(end)] = values
+    names = text.partition(":")[0], text.partition("In parentheses: ")[2].partition(".\n")[0]
+    layers = tuple(line["layer"] for line in lines)
+    report, other = (
+        osm.Report(name, layers, values, {}, {}, samples=1, tokens=(0, 0))
+        for name, values in zip(names, (own, random))
+    )
+    return report.compare(other) if random else report
+
+
 def _number(text: str) -> float | str:
     for kind in (int, float):
         with suppress(ValueError):
@@ -155,6 +175,7 @@ def _number(text: str) -> float | str:
 def main() -> None:
     import diagnose_deit
     import diagnose_gcn
+    import real_models
     import smollm2
     import timm_digits
 
@@ -166,6 +187,10 @@ def main() -> None:
     smollm2.draw_gamma([row[:4] for row in recorded("smollm2_gamma")])
     rows = recorded("gcn_depth")
     diagnose_gcn.draw(rows, [*diagnose_gcn.GRAPHS], sorted({row[1] for row in rows}))
+    for name, case in real_models.CASES.items():
+        if case.drawn:
+            figure, _ = recorded_report(name).plot(metrics=case.drawn)
+            print(*save(figure, folder() / name))
 
 
 def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
@@ -176,8 +201,15 @@ def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
         axis.set_xscale("log", base=2)
         axis.set_xticks(depths[::2], list(map(str, depths[::2])))
         axis.minorticks_off()
-    if log_y:
-        axis.set_yscale("log")
+    if not log_y:
+        from_zero(axis)
+        return
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    if high < 1000 * low:  # 30, not 3 × 10¹
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 if __name__ == "__main__":

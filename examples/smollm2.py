@@ -77,7 +77,7 @@ def draw_lengths(rows: Sequence[tuple]) -> None:
     for i, name in enumerate(NAMES):
         if name == "mean_share":
             continue
-        curves[name.replace("_rest", ": without the first").replace("_", " ")] = {
+        curves[name.replace("_rest", ": without the first token").replace("_", " ")] = {
             label: (options, [_mean(rows, weights, end, length, 4 + i) for length in options])
             for weights, label in (("trained", "SmolLM2"), ("random", "SmolLM2, random"))
         }
@@ -130,7 +130,7 @@ def draw_gamma(rows: Sequence[tuple]) -> None:
     one, every = "perplexity, γ in one block", "perplexity, γ in every block"
     panels.draw(
         "smollm2_gamma",
-        {one: in_one, every: {"centered": (in_all, curve)}},
+        {one: in_one, every: {"_centered": (in_all, curve)}},
         ["the block that has γ", "γ"],
         log_y=[one, every],
         dashed=["no method"],

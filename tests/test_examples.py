@@ -67,7 +67,7 @@ def test_figures_can_be_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     assert not here(["examples/panels.py"], monkeypatch)
     drawn = {path.name for path in (tmp_path / "outputs/diagnose").iterdir()}
-    assert len(drawn) == 7
+    assert len(drawn) == 11
     assert drawn <= {path.name for path in (ROOT / "results/diagnose").glob("*.png")}
 
 

@@ -2,10 +2,12 @@
 
 import csv
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oversmoothing.diagnosis.measures import LEGEND
 from oversmoothing.errors import InputError, meant, reason_of
 
 if TYPE_CHECKING:
@@ -15,9 +17,11 @@ if TYPE_CHECKING:
 
 IN_A_ROW = 2  # panels, to be read on a phone
 SHARES = ("cosine", "mean_share", "attention_similarity", "sample_cosine")  # shown from 0 to 1
+WIDTH = 34  # letters in a line beside a panel
 MARKED = 24  # largest number of layers that are drawn with markers
 CURVES = Path(__file__).with_name("curves.csv")  # of examples/real_models.py --curves
 COLOURS = ("#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#999933", "#882255")
+DASHES = ((), (5, 1), (1, 1), (5, 1, 1, 1))  # of other models, which differ in grey as well
 Curves = dict[str, list[dict[str, str]]]  # the layers of each model
 
 
@@ -42,6 +46,7 @@ def draw(
     for panel, metric in zip(panels, metrics):
         _beside(panel, report, metric, beside)
         _panel(panel, report, metric)
+        _limits(panel, report, metric)
         if beside:
             panel.set_xlabel("layer; other models: over relative depth", fontsize=7)
     figure = panels[0].figure
@@ -107,11 +112,12 @@ def _chosen(curves: bool | Iterable[str]) -> Curves:
 def _beside(panel: "Axes", report: "Report", metric: str, curves: Curves) -> None:
     """Draws the curves of other models over relative depth; ranks as shares of their bound."""
     scale = max(report.bounds, default=1) if "rank" in metric else 1
-    for colour, (model, lines) in zip(COLOURS, curves.items()):
+    for i, (colour, (model, lines)) in enumerate(zip(COLOURS, curves.items())):
         if known := [line for line in lines if line.get(metric)]:
             depth = [1 + float(line["depth"]) * (len(report.layers) - 1) for line in known]
             values = [scale * float(line[metric]) for line in known]
-            panel.plot(depth, values, color=colour, lw=0.9, alpha=0.8, label=model)
+            [line] = panel.plot(depth, values, color=colour, lw=1.1, label=model)
+            line.set_dashes(DASHES[i % len(DASHES)])
             if scale > 1:
                 panel.set_ylabel(f"curves: share of their maximum × {scale}", fontsize=7)
 
@@ -124,11 +130,19 @@ def _panel(panel: "Axes", report: "Report", metric: str) -> None:
             values = [math.nan if value is None else value for value in of.values[metric]]
             look: dict[str, Any] = {"marker": marker, "ms": 3, "lw": 1.6, "color": colour}
             panel.plot(depth, values, style, **look, label=of.model)
-    if metric in SHARES:
-        panel.set_ylim(min(0.0, panel.get_ylim()[0]), 1.03)
     panel.set_title(metric.replace("_", " "), fontsize=9)
     panel.set_xlabel("layer", fontsize=8)
+    meaning = LEGEND.get(metric, "").lstrip("↑↓ ").partition(";")[0]
+    if not panel.get_ylabel():
+        panel.set_ylabel(textwrap.fill(meaning, WIDTH), fontsize=7)
     panel.tick_params(labelsize=8)
     panel.locator_params(axis="x", integer=True)
     panel.grid(color="#e6e6e6")
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _limits(panel: "Axes", report: "Report", metric: str) -> None:
+    """Lets values begin at 0, so that small differences look small, and layers at 1."""
+    low, high = panel.get_ylim()
+    panel.set_ylim(min(0.0, low), 1.03 if metric in SHARES else high * (1.05 if low > 0 else 1))
+    panel.set_xlim(0.5, len(report.layers) + 0.5)

@@ -1,5 +1,6 @@
 """The style of all figures, and figures of several panels with lines of mean ± std."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ LINES = STYLE | {  # of panels with curves
     "axes.axisbelow": True,
     "figure.dpi": 200,
 }
+MINUS = re.compile(r"(?<!\w)-(?=\d)")  # not the hyphen of a name
 Size = tuple[float, float]  # width and height in inches
 
 
@@ -75,6 +77,22 @@ def depth_axis(axis: Axes, depths: Iterable[int]) -> None:
     axis.minorticks_off()
 
 
+def from_zero(axis: Axes) -> None:
+    """Lets a linear y-axis begin at 0 or below, so that small differences look small."""
+    low, high = axis.get_ylim()
+    axis.set_ylim(min(0.0, low), high * (1.05 if low > 0 else 1))
+
+
+def beside(number: int, octaves: float) -> list[float]:
+    """Returns the factors of a depth that lay lines side by side, so that none hides another.
+
+    Args:
+        number: of lines.
+        octaves: between neighbours, on the logarithmic axis of depths.
+    """
+    return [2 ** (octaves * (i - (number - 1) / 2)) for i in range(number)]
+
+
 def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
     """Returns the entries of a legend: one line for each label, in its style."""
     return [Line2D([], [], label=label, **style) for label, style in styles.items()]
@@ -83,8 +101,5 @@ def handles(styles: Mapping[str, Mapping[str, Any]]) -> list[Line2D]:
 def extremes(what: str, values: Mapping[str, float], digits: int = 2) -> str:
     """Returns a title that says which label has the highest and which the lowest value."""
     high, low = (pick(values, key=values.__getitem__) for pick in (max, min))
-    shown = [
-        f"{values[label]:.{digits}f} ({label})".replace("-", "−")
-        for label in dict.fromkeys((high, low))
-    ]
-    return f"{what}: {', '.join(shown)}"
+    shown = [f"{values[label]:.{digits}f} ({label})" for label in dict.fromkeys((high, low))]
+    return f"{what}: {MINUS.sub('−', ', '.join(shown))}"

@@ -1,6 +1,5 @@
 """Figures of the study of methods: accuracy by depth on each graph, and what each method adds."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -10,15 +9,26 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MultipleLocator
 
 from oversmoothing.lab.drawing.methods import styles_of
-from oversmoothing.lab.drawing.panels import LINES, depth_axis, draw_line, extremes, handles
+from oversmoothing.lab.drawing.panels import (
+    LINES,
+    beside,
+    depth_axis,
+    draw_line,
+    extremes,
+    handles,
+    panels,
+)
 from oversmoothing.lab.papers.cures_cells import BASELINE, Found, Place, Study
 from oversmoothing.lab.papers.cures_page import Compared, Comparison, gains, points
 from oversmoothing.lab.report.verdict import Measured
 
 LINES_OF = ("none", "tuned", "LayerNorm", "PairNorm", "centered+LayerNorm", "LayerNorm+residual",
             "residual", "GraphCON", "JKNet", "GCNII", "GPRGNN")  # fmt: skip
+BY_ERROR = (lambda y: -np.log(np.maximum(100 - y, 1)), lambda z: 100 - np.exp(-z))  # of an axis
+SPREAD = 0.08  # octaves between neighbouring methods
 GAIN, STRONGEST = "PuOr", 65.0  # colours of the map, and the points of the darkest
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
@@ -28,33 +38,38 @@ def draw_depths(whole: Study, found: Found) -> Figure:
     """Draws accuracy by depth in the first network: a panel for each graph, a line for a method.
 
     A dotted line shows the shallowest network without a method. Graphs with a single depth are left
-    out.
+    out. Where methods fail, the axis is logarithmic in the error, so that the best lie apart.
     """
     network = next(iter(whole)).network
     places = [place for place in whole if place in found and place.network == network]
     depths = {graph: {p.layers for p in places if p.graph == graph} for graph, *_ in places}
     graphs = [graph for graph, own in depths.items() if len(own) > 1]
-    columns = max(1, min(3, len(graphs)))
-    rows = max(1, math.ceil(len(graphs) / columns))
-    figure = Figure(figsize=(5.2, 0.5 + 1.6 * rows), layout="constrained")
-    axes = [*figure.subplots(rows, columns, squeeze=False).flat]
-    for axis, graph in zip(axes, graphs):
-        _lines_of_graph(axis, {p: found[p][1] for p in places if p.graph == graph})
-        axis.set_title(graph, fontsize=9)
-    for axis in axes[max(0, len(graphs) - columns) : len(graphs)]:
-        axis.set_xlabel("layers")
-    for axis in axes[len(graphs) :]:
-        axis.set_axis_off()
-    auc = any("roc_auc" in (whole[p].metric or "") for p in places if p.graph in graphs)
-    figure.supylabel("test accuracy, %" + ", or ROC AUC" * auc, fontsize=8)
+    figure, axes = panels(graphs, 2, each=(2.6, 2.2), margin=(0.0, 0.9), least=5.2)
+    for graph, axis in axes.items():
+        own = {place: found[place][1] for place in places if place.graph == graph}
+        _lines_of_graph(axis, own)
+        auc = any("roc_auc" in (whole[place].metric or "") for place in own)
+        axis.set_title(f"{graph}{', ROC AUC' * auc}, {_best(own)}", fontsize=8)
+        if graph in graphs[-2:]:
+            axis.set_xlabel("layers")
+        if axis.get_subplotspec().is_first_col():
+            axis.set_ylabel("test accuracy, %")
     figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=7.5, handlelength=1.3, columnspacing=0.8)  # fmt: skip
     return figure
 
 
+def _best(found: Mapping[Place, Measured]) -> str:
+    """Says which two methods are the best at the greatest depth, also of those in grey."""
+    deepest = max(place.layers for place in found)
+    last = {place.method: of.mean for place, of in found.items() if place.layers == deepest}
+    best = sorted(last, key=last.__getitem__, reverse=True)[:2]
+    return f"at {deepest}:\n" + ", ".join(f"{method} {last[method]:.1f}" for method in best)
+
+
 def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
     """Draws a line for each method, in grey for those that the legend does not name."""
-    styles = styles_of(LINES_OF)
+    styles, shifts = styles_of(LINES_OF), dict(zip(LINES_OF, beside(len(LINES_OF), SPREAD)))
     plain = {place.layers: of.mean for place, of in found.items() if place.method == BASELINE}
     if plain:
         axis.axhline(plain[min(plain)], color="k", linestyle=":", linewidth=1, zorder=5)
@@ -63,10 +78,14 @@ def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:
         own = sorted((place.layers, of) for place, of in found.items() if place.method == method)
         style = styles.get(method, {"color": "0.8"})
         size = {"markersize": 3, "linewidth": 1.2 if method in styles else 0.7, "elinewidth": 0.6}
-        depths, means = [d for d, _ in own], [of.mean for _, of in own]
+        depths, means = [d * shifts.get(method, 1) for d, _ in own], [of.mean for _, of in own]
         spread = [of.std if method in styles else None for _, of in own]
         draw_line(axis, depths, means, spread, **style, **size)
     depth_axis(axis, {place.layers for place in found})
+    means = [of.mean for of in found.values()]
+    if min(means) < max(means) / 2:  # those that fail would press the best ones together
+        axis.set_yscale("function", functions=BY_ERROR)
+        axis.yaxis.set_major_locator(MultipleLocator(10))
 
 
 @matplotlib.rc_context(LINES | {"axes.grid": False})

@@ -62,14 +62,12 @@ class Pooled(NamedTuple):
 
     Args:
         difference: mean over graphs of the differences of mean accuracies, in points.
-        better: number of graphs on which the method is the more accurate.
         graphs: number of graphs.
         p: two-sided, of a t-test of the graphs' differences; NaN with fewer than six graphs.
         adjusted: p corrected for the number of methods and depths (Benjamini and Hochberg).
     """
 
     difference: float
-    better: int
     graphs: int
     p: float
     adjusted: float
@@ -100,7 +98,7 @@ def pool(compared: Compared, network: str) -> dict[tuple[str, int], Pooled]:
     p = {key: _over_graphs(differences) for key, differences in found.items()}
     adjusted = _corrected(p)
     return {
-        key: Pooled(statistics.fmean(of), sum(d > 0 for d in of), len(of), p[key], adjusted[key])
+        key: Pooled(statistics.fmean(of), len(of), p[key], adjusted[key])
         for key, of in found.items()
     }
 
@@ -159,22 +157,14 @@ def summary(whole: Study, found: Found, compared: Compared) -> str:
     Methods without a measured cell are named at the end.
     """
     network = next(iter(whole)).network
-    groups = {place.graph: cell.about.blocks[place.graph].group for place, cell in whole.items()}
-    parts = [_over_all(dict.fromkeys(place.method for place in whole), pool(compared, network))]
+    pooled = pool(compared, network)
+    parts = [_over_all(dict.fromkeys(place.method for place in whole), compared, pooled, network)]
     for group, by_method in gains(whole, compared).items():
         depths = [*next(iter(by_method.values()), ())]
-        plain = [
-            ", ".join(
-                f"{place.graph} {measured.mean:.1f}"
-                for place, (_, measured) in found.items()
-                if place[1:] == (network, depth, BASELINE) and groups[place.graph] == group
-            )
-            for depth in depths
-        ]
         rows = [[m, *map(_effect, of.values())] for m, of in by_method.items() if any(of.values())]
-        if rows or any(plain):
-            rows.insert(0, [f"{BASELINE}: accuracy", *(text or "missing" for text in plain)])
+        if rows:
             parts.append(table([f"{group} graphs", *(f"L = {d}" for d in depths)], rows))
+    parts.append(_over_graphs_in_words(pooled))
     return "\n\n".join([part for part in parts if part] + [_what_is_missing(whole, found)])
 
 
@@ -221,21 +211,37 @@ def _counted(differences: Sequence[float]) -> str:
     return text.replace(" ", NO_BREAK)
 
 
-def _over_all(methods: Iterable[str], pooled: Mapping[tuple[str, int], Pooled]) -> str:
+def _over_all(
+    methods: Iterable[str],
+    compared: Compared,
+    pooled: Mapping[tuple[str, int], Pooled],
+    network: str,
+) -> str:
     """Returns the table over graphs; empty if no depth has enough of them."""
     depths = sorted({depth for (_, depth), of in pooled.items() if of.graphs >= LEAST})
-    methods = [m for m in methods if any((m, depth) in pooled for depth in depths)]
-    rows = [[m, *(_pooled(pooled.get((m, depth))) for depth in depths)] for m in methods]
+    own: dict[tuple[str, int], list[Comparison]] = {}
+    for place, of in compared.items():
+        if place.network == network:
+            own.setdefault((place.method, place.layers), []).append(of)
+    rows = [
+        [m, *(_effect(own.get((m, depth), ())) for depth in depths)]
+        for m in methods
+        if any((m, depth) in own for depth in depths)
+    ]
     return table(["all graphs", *(f"L = {depth}" for depth in depths)], rows) if depths else ""
 
 
-def _pooled(own: Pooled | None) -> str:
-    if own is None:
-        return "missing"
-    text = points(own.difference)
-    text = f"**{text}**" if own.adjusted < RATE else text
-    p = "" if math.isnan(own.adjusted) else f", p = {own.adjusted:.2g}"
-    return f"{text} ({own.better} of {own.graphs}{p})".replace(" ", NO_BREAK)
+def _over_graphs_in_words(pooled: Mapping[tuple[str, int], Pooled]) -> str:
+    """Says which methods differ from none over the graphs; empty if no depth has enough of them."""
+    tested = {key: of for key, of in pooled.items() if not math.isnan(of.adjusted)}
+    if not tested:
+        return ""
+    clear = ", ".join(f"{m} at L = {d}" for (m, d), of in tested.items() if of.adjusted < RATE)
+    least = min(of.adjusted for of in tested.values())
+    return (
+        f"Significant over all graphs (t-tests of the differences of the graphs, corrected for "
+        f"methods and depths): {clear or 'none'}; the smallest p is {least:.2g}."
+    )
 
 
 def _what_is_missing(whole: Study, found: Found) -> str:

@@ -4,6 +4,7 @@ oversmoothing figure curves
 oversmoothing figure curves cls_depth
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from oversmoothing.errors import InputError, complain
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import shown, styles_of
-from oversmoothing.lab.drawing.panels import LINES, extremes, handles, panels
+from oversmoothing.lab.drawing.panels import LINES, extremes, from_zero, handles, panels
 from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import Planned, collect
@@ -27,8 +28,9 @@ METRICS = {
     "cosine": "cosine of two tokens",
     "effective_rank": "effective rank",
     "attention_similarity": "similarity of map rows",
-    "near_zero": "small singular values",
+    "near_zero": "share of small\nsingular values",
 }
+SIZE, MARKED = 3.5, 6  # of a marker; markers in a line
 MOMENTS = ("layers_after", "layers_before")  # trained; else as the network is
 
 
@@ -123,8 +125,8 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
     figure, axes = panels(places, across, each=each, margin=(0.3, 1.0), sharey=share)
     for (metric, column), axis in axes.items():
         own = [row for row in rows if (row["metric"], row["column"]) == (metric, column)]
-        for name, style in styles.items():
-            _draw_seeds(axis, [row for row in own if row["row"] == name], style)
+        for i, (name, style) in enumerate(styles.items()):
+            _draw_seeds(axis, [row for row in own if row["row"] == name], style, i / len(styles))
         axis.xaxis.get_major_locator().set_params(integer=True, nbins=4)
         if not several or column == columns[0]:
             axis.set_ylabel(METRICS[metric])
@@ -132,21 +134,29 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
             axis.set_title(column.replace("L=", "L = ").replace(", ", ",\nrate "), fontsize=9)
         if metric == metrics[-1] or not several:
             axis.set_xlabel("block")
+    for axis in axes.values():  # now that those of a row share their limits
+        from_zero(axis)
     figure.suptitle(_finding(rows), fontsize=9)
-    named = handles({shown(n): {k: v for k, v in s.items() if k != "marker"}
-                     for n, s in styles.items()})  # fmt: skip
+    named = handles({shown(name): style | {"markersize": SIZE} for name, style in styles.items()})
     longest = max(map(len, styles))
     figure.legend(handles=named, loc="outside lower center", frameon=False,
                   ncols=max(1, int(5.3 / (0.6 + 0.07 * longest))))  # fmt: skip
     return figure
 
 
-def _draw_seeds(axis: Axes, rows: Sequence[dict[str, Any]], style: dict[str, Any]) -> None:
-    """Draws the values of each seed by block; a mean would hide seeds that collapse."""
-    own = {key: value for key, value in style.items() if key != "marker"}
+def _draw_seeds(
+    axis: Axes, rows: Sequence[dict[str, Any]], style: dict[str, Any], shift: float
+) -> None:
+    """Draws the values of each seed by block; a mean would hide seeds that collapse.
+
+    Args:
+        shift: of the markers, in parts of their distance, so that those of methods lie apart.
+    """
     blocks = [row["block"] for row in rows]
+    each = math.ceil(len(blocks) / MARKED)
+    marked = {"markevery": (int(shift * each), each), "markersize": SIZE}
     for values in zip(*(row["values"] for row in rows)):
-        axis.plot(blocks, values, linewidth=1, alpha=0.85, **own)
+        axis.plot(blocks, values, linewidth=1, alpha=0.85, **style, **marked)
 
 
 def _finding(rows: Sequence[dict[str, Any]]) -> str:
@@ -158,4 +168,4 @@ def _finding(rows: Sequence[dict[str, Any]]) -> str:
     of = f"mean of the {METRICS[metric]}\nafter the last block"
     if not several:
         return extremes(of, last)
-    return f"{first}: {of}: {', '.join(f'{mean:.2f}' for mean in last.values())}"
+    return f"{first}: {of}, left to right: {', '.join(f'{mean:.2f}' for mean in last.values())}"

@@ -20,7 +20,7 @@ from torch import nn
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import shown, styles_of
-from oversmoothing.lab.drawing.panels import LINES, depth_axis, draw_line
+from oversmoothing.lab.drawing.panels import LINES, beside, depth_axis, draw_line, handles
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.tables import load
 from oversmoothing.lab.report.verdict import Verdict
@@ -31,6 +31,7 @@ ENCODERS = {"post-LN (default)": False, "pre-LN (norm_first)": True}
 COLOURS = dict(zip(ENCODERS, ("#000000", "#CC79A7")))  # those of none and of residuals
 MEASURES = {"cosine": "cosine", "effective_rank": "effective rank"}
 METHODS = ("none", "PairNorm", "centered+LayerNorm", "residual", "LayerNorm+residual", "GCNII")
+SPREAD = 0.1  # octaves between neighbouring methods
 GRAPH, LARGEST = "Cora", 31.9  # % of the public test nodes that are in the largest class
 VERDICTS = {  # of a cell -> name and colour in the figure
     Verdict.WITHIN: ("agree", "#009E73"),
@@ -38,6 +39,7 @@ VERDICTS = {  # of a cell -> name and colour in the figure
     Verdict.CONTRADICTED: ("contradict the comparison", "#D55E00"),
     Verdict.NOT_RUN: ("not run", "#DDDDDD"),
 }
+NARROW = 6  # length of a bar that has no place for its number
 NEEDS = {  # paper of which nothing is measured -> what is missing
     "External Attention": "not run: needs GPUs and all of ImageNet",
     "HEMNet": "not run: needs GPUs and all of VOC",
@@ -124,14 +126,15 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
     """Draws accuracy by depth for each method, and the share of the largest class."""
     depths = sorted({int(row["layers"]) for row in rows})
     last = {r["method"]: float(r["mean"]) for r in rows if int(r["layers"]) == depths[-1]}
-    for method, style in styles_of(METHODS).items():
+    styles, named = styles_of(METHODS), {}
+    for (method, style), shift in zip(styles.items(), beside(len(styles), SPREAD)):
         line = sorted((r for r in rows if r["method"] == method), key=lambda r: int(r["layers"]))
         means, stds = ([float(r[key]) for r in line] for key in ("mean", "std"))
-        label = f"{shown(method)} {last[method]:.0f}".replace("+", " + ")
-        draw_line(axis, depths, means, stds, **style, markersize=4.5, linewidth=1.4,
-                  elinewidth=0.9, capsize=2, label=label)  # fmt: skip
-    axis.axhline(LARGEST, color="#666666", linestyle=":", linewidth=1)
-    axis.annotate("largest class", (depths[1], LARGEST), (4, 3), fontsize=8,
+        named[f"{shown(method)} {last[method]:.0f}".replace("+", " + ")] = style
+        draw_line(axis, [d * shift for d in depths], means, stds, **style, markersize=4.5,
+                  linewidth=1.4, elinewidth=0.9, capsize=2)  # fmt: skip
+    axis.plot(depths[1:], [LARGEST] * len(depths[1:]), color="#666666", linestyle=":", linewidth=1)
+    axis.annotate("largest class", (depths[1], LARGEST), (4, -9), fontsize=8,
                   textcoords="offset points", color="#666666")  # fmt: skip
     best = max(last, key=last.__getitem__)
     axis.set_title(
@@ -142,9 +145,10 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
     )
     axis.set(xlabel="layers", ylabel="test accuracy, %", ylim=(0, 90))
     depth_axis(axis, depths)
-    axis.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 0),
-                title=f"with {depths[-1]} layers, %", title_fontsize=8, alignment="left",
-                handlelength=1.4, labelspacing=0.25, borderaxespad=0.2)  # fmt: skip
+    axis.legend(handles=handles(named), frameon=False, fontsize=8, loc="lower left",
+                bbox_to_anchor=(0, 0), title=f"with {depths[-1]} layers, %", title_fontsize=8,
+                alignment="left", handlelength=1.4, labelspacing=0.25,
+                borderaxespad=0.2)  # fmt: skip
 
 
 def verdicts(results: Path) -> dict[str, Counter[str]]:
@@ -171,16 +175,20 @@ def draw_verdicts(counts: dict[str, Counter[str]]) -> Figure:
     figure = Figure(figsize=(5.0, 1.8), dpi=175, layout="constrained", facecolor="white")
     axis = figure.add_subplot()
     papers = [*counts][::-1]
+    narrow = {paper for paper in papers if max(counts[paper].values()) <= NARROW}
     left = [0] * len(papers)
     for kind, (name, colour) in VERDICTS.items():
         widths = [counts[paper][kind] for paper in papers]
         bars = axis.barh(papers, widths, left=left, color=colour, label=name, height=0.7)
-        labels = [str(width) if width > 8 else "" for width in widths]
+        labels = [
+            "" if paper in narrow else str(width or "") for paper, width in zip(papers, widths)
+        ]
         axis.bar_label(bars, labels, label_type="center", fontsize=8)
         left = [a + b for a, b in zip(left, widths)]
-    for paper in NEEDS.keys() & counts.keys():
-        axis.annotate(NEEDS[paper], (counts[paper].total(), paper), (4, 0), fontsize=8,
-                      textcoords="offset points", va="center")  # fmt: skip
+    for paper, of in counts.items():
+        few = ", ".join(f"{of[kind]} {name}" for kind, (name, _) in VERDICTS.items() if of[kind])
+        axis.annotate(few if paper in narrow else NEEDS.get(paper, ""), (of.total(), paper), (4, 0),
+                      fontsize=8, textcoords="offset points", va="center")  # fmt: skip
     own = sum((counts[paper] for paper in papers), Counter())
     measured = own.total() - own[Verdict.NOT_RUN]
     agree = own[Verdict.WITHIN]

@@ -90,7 +90,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
             draw_line(axis, *values, **style, markersize=3, linewidth=1.2, capsize=2)
         axis.set_title(column, fontsize=9)
         axis.set_xlabel(AXES[key])
-        axis.locator_params(axis="x", nbins=4)
+        axis.locator_params(axis="x", nbins=3)
         if axis.get_subplotspec().is_first_col():
             axis.set_ylabel("mIoU, % (higher: better)")
     best = {label: max(r["mean"] for r in rows if (r["row"], r["column"]) == (label, columns[0]))

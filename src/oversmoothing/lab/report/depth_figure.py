@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.methods import METHODS, shown, styles_of
-from oversmoothing.lab.drawing.panels import LINES, depth_axis, handles, panels
+from oversmoothing.lab.drawing.panels import LINES, beside, depth_axis, handles, panels
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Entry
 
@@ -93,9 +93,9 @@ def _quantity(entries: Sequence[Entry]) -> str:
 
 
 def _panel(axis: Axes, entries: Sequence[Entry], styles: Mapping[str, dict[str, Any]]) -> None:
-    for i, (label, style) in enumerate(styles.items()):
+    for (label, style), shift in zip(styles.items(), beside(len(styles), SPREAD)):
         line = sorted((e for e in entries if e.cell.label == label), key=lambda e: depth_of(e.cell))
-        _draw_values(axis, line, 2 ** (SPREAD * (i - (len(styles) - 1) / 2)), style)
+        _draw_values(axis, line, shift, style)
     depth_axis(axis, {depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.tick_params(labelbottom=True)
     if chance := _chance(entries):
@@ -105,7 +105,8 @@ def _panel(axis: Axes, entries: Sequence[Entry], styles: Mapping[str, dict[str, 
         axis.set_ylim(bottom=0)
     elif values and min(values) > LEAST and (low := axis.get_ylim()[0]) + LEAST > max(values):
         axis.set_ylim(low, low + LEAST)
-    axis.set_title(_finding(entries), loc="left", fontsize=8.5)
+    about = "" if entries[0].cell.block else entries[0].cell.about.title.partition(",")[0] + "\n"
+    axis.set_title(about + _finding(entries), loc="left", fontsize=8.5)
 
 
 def _finding(entries: Sequence[Entry]) -> str:
