@@ -59,7 +59,8 @@ def test_a_signal_within_an_import_ends_the_command(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
 def test_closed_streams_and_other_encodings_do_not_stop_a_command(tmp_path: Path) -> None:
     """A file must not get the number of a stream, into which libraries print."""
-    body = f"print('±'); assert open({str(tmp_path / 'x')!r}, 'w').fileno() > 2"
+    free = f"open({str(tmp_path / 'x')!r}, 'w').fileno() > 2"
+    body = f"import os; print('±'); assert {free} and os.get_inheritable(2)"
     words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", CALL.format(body=body)]
     assert subprocess.run(words).returncode == 3
     assert script("print('±')", PYTHONIOENCODING="ascii").communicate() == ("\\xb1\n", "")

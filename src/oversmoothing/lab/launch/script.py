@@ -68,7 +68,7 @@ def _open_streams() -> None:
     What the encoding of stdout lacks is printed as ``\\xb1``, as Python does on stderr.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
+        os.set_inheritable(number, True)  # also in the processes of this one
     os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
