@@ -7,7 +7,10 @@
 The code is in `src/oversmoothing/lab/train.py`.
 """
 
-from oversmoothing.lab.train import run
+import sys
+
+from oversmoothing.__main__ import cli
 
 if __name__ == "__main__":
-    run()
+    sys.argv.insert(1, "train")
+    cli()

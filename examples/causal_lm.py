@@ -21,6 +21,7 @@ from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 import oversmoothing as osm
 from oversmoothing.lab.data import glue
 from oversmoothing.lab.launch.script import run_script
+from oversmoothing.lab.store.weights import save_tensors
 
 VOCABULARY, LENGTH, BATCH = 4096, 64, 16
 VOCABULARY_FILE = Path(panels.ROOT) / "glue/bert-base-uncased-vocab.txt"
@@ -102,8 +103,7 @@ def main() -> None:
                 model.load_state_dict(torch.load(path))
             else:
                 train(model, tokens, options.steps)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                torch.save(model.state_dict(), path)
+                save_tensors(path, model.state_dict())  # whole or not at all
             rows.append((gamma, seed, round(before, 1), round(perplexity(model, held_out), 1)))
             print(*rows[-1], flush=True)
             report = osm.diagnose(model, held_out[:64], reference="random", seed=seed)

@@ -1,11 +1,10 @@
 """The command line: ``oversmoothing COMMAND …``, or ``python -m oversmoothing COMMAND …``."""
 
+import signal
 import sys
 from importlib import import_module
 
 from oversmoothing import __version__
-from oversmoothing.errors import InputError, meant
-from oversmoothing.lab.launch.script import STOPPED, run_script
 
 USAGE = """usage: oversmoothing COMMAND …, or python -m oversmoothing COMMAND …
        oversmoothing COMMAND --help
@@ -39,18 +38,24 @@ def main() -> int:
         print(f"oversmoothing {__version__}")
         return 0
     if name not in COMMANDS:
+        from oversmoothing.errors import InputError, meant
+
         raise InputError(f"{name}: no such command; {meant(name, COMMANDS)}")
     sys.argv[1:] = words
     module = import_module(f"oversmoothing.lab.{COMMANDS[name][0]}")
-    if name == "train":
-        return module.run()
-    sys.argv[0] = f"oversmoothing {name}"  # which --help shows
+    if name != "train":
+        sys.argv[0] = f"oversmoothing {name}"  # which --help shows
     return module.main()
 
 
 def cli() -> None:
     """Runs the command line and exits."""
-    trains = sys.argv[1:2] in (["table"], ["tune"]) or sys.argv[1:3] == ["figure", "demo"]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # else Ctrl-C in an import is a traceback
+    from oversmoothing.lab.launch.script import STOPPED, run_script
+
+    words = " ".join(sys.argv[1:3])
+    trains = words.startswith(("train", "table", "tune", "figure demo"))
     run_script(main, STOPPED if trains else "stopped")
 
 

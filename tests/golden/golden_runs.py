@@ -127,7 +127,8 @@ def golden(name: str, folder: Path, stop: tuple = (), more: Sequence[str] = ()) 
 
 def train(words: list[str]) -> object:
     """Runs ``python train.py …`` in this process; returns what it exits with."""
-    before, argv = signal.getsignal(signal.SIGTERM), sys.argv
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    argv = sys.argv
     sys.argv = ["train.py", *words]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -136,7 +137,8 @@ def train(words: list[str]) -> object:
         return left.code
     finally:
         sys.argv = argv
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return None
 
 

@@ -28,7 +28,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
             return _elsewhere(tmp_path, path, words)
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["train.py", *words])
-        signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGPIPE)}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+        signals = {number: signal.getsignal(number) for number in numbers}
         try:
             with pytest.raises(SystemExit) as left:
                 runpy.run_path(str(ROOT / "train.py"), run_name="__main__")

@@ -75,7 +75,7 @@ def test_workers_end_with_a_process_that_is_stopped(
 
 
 @linux
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code: int) -> None:
     words = ["trainer.epochs=1000000", "trainer.eval_every=1", "data.num_nodes=400", "seeds=[0]"]
     words += ["logger=none", "threads=1", "checkpoint_seconds=0", f"paths.outputs={tmp_path}"]
@@ -98,11 +98,11 @@ from oversmoothing.lab.data.loading import read_ahead
 from oversmoothing.lab.launch.script import run_script
 
 def main():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     {}
 
 if __name__ == "__main__":
     processes.IMPORTED = ["torch"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     run_script(main)
 """
 JOBS = "[*processes.in_processes(time.sleep, [600, 600], 2, print)]"
@@ -111,7 +111,8 @@ READ = "[*read_ahead(time.sleep, [0.1] * 6000, 2)]"
 
 @linux
 @pytest.mark.parametrize(
-    ("body", "number", "code"), [(JOBS, signal.SIGINT, 1), (READ, signal.SIGTERM, 143)]
+    ("body", "number", "code"),
+    [(JOBS, signal.SIGINT, 130), (READ, signal.SIGINT, 130), (READ, signal.SIGTERM, 143)],
 )
 def test_a_signal_to_all_processes_leaves_one_line(
     tmp_path: Path, body: str, number: signal.Signals, code: int

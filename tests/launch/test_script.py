@@ -38,13 +38,32 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
     for body, code, out, err in (
         ("print('x')", 3, "x\n", ""),
         ("raise InputError('no such file')", 2, "", "error: no such file\n"),
-        ("raise KeyboardInterrupt", 1, "", "stopped\n"),
-        ("raise RuntimeError from KeyboardInterrupt()", 1, "", "stopped\n"),
+        ("raise KeyboardInterrupt", 130, "", "stopped\n"),
         (f"open('/{'x' * 300}')", 2, "", f"error: /{'x' * 300}: File name too long; {PATH}\n"),
     ):
         process = script(body)
         assert process.communicate() == (out, err)
         assert process.returncode == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
+def test_a_signal_within_an_import_ends_the_command(tmp_path: Path) -> None:
+    """Compiled modules may drop the exception, as this one does, or abort."""
+    text = "import os\ntry: os.kill(os.getpid(), 15)\nexcept BaseException: pass"
+    (tmp_path / "deaf.py").write_text(text)
+    process = script("import deaf", PYTHONPATH=os.pathsep.join([*sys.path[1:], str(tmp_path)]))
+    assert process.communicate() == ("", "stopped\n")
+    assert process.returncode == 143
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
+def test_closed_streams_and_other_encodings_do_not_stop_a_command(tmp_path: Path) -> None:
+    """A file must not get the number of a stream, into which libraries print."""
+    free = f"open({str(tmp_path / 'x')!r}, 'w').fileno() > 2"
+    body = f"import os; print('±'); assert {free} and os.get_inheritable(2)"
+    words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", CALL.format(body=body)]
+    assert subprocess.run(words).returncode == 3
+    assert script("print('±')", PYTHONIOENCODING="ascii").communicate() == ("\\xb1\n", "")
 
 
 def lacking() -> None:

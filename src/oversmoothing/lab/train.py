@@ -12,7 +12,6 @@ import sys
 
 from oversmoothing import __version__
 from oversmoothing.errors import InputError, complain, install
-from oversmoothing.lab.launch.script import STOPPED, run_script
 from oversmoothing.lab.processes import follow_parent
 
 FIRST = ["experiment=first_look"]  # a command that does not say what to train
@@ -26,6 +25,8 @@ chance. With centered aggregation it learns. Other networks and methods; --help 
 
 def main() -> int:
     """Checks the command and runs its configs, directly or by Hydra's launcher or sweeper."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        follow_parent()
     if "--version" in sys.argv[1:]:
         print(f"oversmoothing {__version__}")
         return 0
@@ -55,14 +56,3 @@ def main() -> int:
 def completed(words: list[str]) -> list[str]:
     """Adds the first look to words that only say how to run, such as ``device=cpu``, or to none."""
     return words if [word for word in words if not word.startswith(HOW)] else [*FIRST, *words]
-
-
-def run() -> None:
-    """Runs ``main`` as a command: exits with its code, and on Ctrl-C and SIGTERM in one line."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        follow_parent()
-    run_script(main, STOPPED)
-
-
-if __name__ == "__main__":
-    run()

@@ -1,6 +1,7 @@
 """What the commands share: exit codes, options, and overrides after ``--``."""
 
 import argparse
+import io
 import math
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
@@ -27,13 +29,16 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
 
     Args:
         main: returns the exit code; None: 0.
-        stopped: line to print after Ctrl-C, with exit code 1, and after SIGTERM, with 143.
+        stopped: line to print after Ctrl-C, with exit code 130, and after SIGTERM, with 143.
     """
     one_line_warnings()
+    _open_streams()
+    stop = partial(_stop, os.getpid(), stopped)
+    _on_interrupt(stop)
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
-        signal.signal(signal.SIGTERM, partial(_stop, os.getpid()))
+        signal.signal(signal.SIGTERM, stop)
     try:
-        code = _called(main)
+        code = main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _silence()
@@ -49,21 +54,27 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
             _silence()
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt as error:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C leaves no traceback
-        if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
-            print(stopped, file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM if isinstance(error, Terminated) else 1)
+        _say(stopped)
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        sys.exit(128 + number)
+    finally:
+        _on_interrupt(signal.SIG_DFL)  # else Ctrl-C at the end of Python is a traceback
     sys.exit(code)
 
 
-def _called(main: Callable[[], int | None]) -> int | None:
-    """Calls ``main``; raises a Ctrl-C that Python wraps in an error while a class is made."""
-    try:
-        return main()
-    except RuntimeError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            raise error.__cause__ from None
-        raise
+def _open_streams() -> None:
+    """Opens streams that are closed, as by ``2>&-``; else the next files get their numbers.
+
+    What the encoding of stdout lacks is printed as ``\\xb1``, as Python does on stderr.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)  # also in the processes of this one
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _silence() -> None:
@@ -75,13 +86,33 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
-def _stop(command: int, *_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _on_interrupt(handler: Any) -> None:
+    """Sets what Ctrl-C does, unless it is ignored, as in the background of a shell."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _stop(command: int, stopped: str, number: int, frame: FrameType | None) -> None:
+    """Raises Ctrl-C or SIGTERM as an exception; ends a fork and an import at once.
+
+    In an import the exception could get lost, become another one, or abort the process.
+    """
+    signal.signal(number, signal.SIG_DFL)  # a second one leaves no traceback
     if os.getpid() != command:  # a fork, such as one that reads data
-        os._exit(128 + signal.SIGTERM)
+        os._exit(128 + number)
+    while frame:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            _say(stopped)
+            os._exit(128 + number)
+        frame = frame.f_back
     if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    raise Terminated
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _say(stopped: str) -> None:
+    if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
+        print(stopped, file=sys.stderr, flush=True)
 
 
 class Parser(argparse.ArgumentParser):
