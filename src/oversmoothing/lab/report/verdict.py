@@ -299,13 +299,18 @@ def judge(pairs: Sequence[Pair]) -> list[Entry]:
     entries = []
     for cell, measured in pairs:
         place = (cell.block, cell.column)
-        rivals = [m.mean for c, m in pairs if m is not None and (c.block, c.column) == place]
-        highest = max((mean for mean in rivals if math.isfinite(mean)), default=None)
-        best = cell.bold and measured is not None and measured.mean == highest
+        rivals = [m for c, m in pairs if m is not None and (c.block, c.column) == place]
+        best = cell.bold and measured is not None and measured.mean == _highest(rivals)
         baseline = rows.get((cell.baseline, *place, cell.reading))
         word = verdict(cell, measured, baseline)
         entries.append(Entry(cell, measured, word, baseline, best))
     return entries
+
+
+def _highest(rivals: Sequence[Measured]) -> float | None:
+    """Returns the highest mean; one seed is not compared with the means of several."""
+    several = [own for own in rivals if own.n > 1] or rivals
+    return max((own.mean for own in several if math.isfinite(own.mean)), default=None)
 
 
 def layout(entries: Sequence[Entry]) -> list[Block]:
