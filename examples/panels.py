@@ -101,9 +101,7 @@ def draw(
     first, curves = next(iter(panels.items()))
     last = {label: y[-1] for label, (_, y) in curves.items()}
     figure.suptitle(extremes(f"{first}, at the end", last), fontsize=9)
-    lines = [line for axis in figure.axes for line in axis.get_lines()]
-    handles = {h.get_label(): h for h in lines if not h.get_label().startswith("_")}
-    figure.legend(handles.values(), handles, loc="outside lower center", frameon=False, ncols=2)
+    _legend(figure)
     print(*save(figure, folder() / name))
 
 
@@ -191,6 +189,13 @@ def main() -> None:
         if case.drawn:
             figure, _ = recorded_report(name).plot(metrics=case.drawn)
             print(*save(figure, folder() / name))
+
+
+def _legend(figure: Figure) -> None:
+    """Draws one entry for each label."""
+    lines = [line for axis in figure.axes for line in axis.get_lines()]
+    handles = {h.get_label(): h for h in lines if not h.get_label().startswith("_")}
+    figure.legend(handles.values(), handles, loc="outside lower center", frameon=False, ncols=2)
 
 
 def _scale(axis: Axes, depths: Sequence[float] | None, log_y: bool) -> None:
