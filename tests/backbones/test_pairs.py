@@ -124,4 +124,9 @@ def test_no_backbone_is_forgotten() -> None:
 
     every = classes([path.stem for path in (CONFIGS / "backbone").glob("[!_]*.yaml")])
     here = classes([*COLUMNS])
-    assert {c.__name__ for c in every - here} <= {"RandomTransformer", "ALBERT", *GRAPHS}
+    assert {c.__name__ for c in every - here} <= {
+        "RandomTransformer",
+        "ALBERT",
+        "PreNormBERT",
+        *GRAPHS,
+    }

@@ -248,7 +248,8 @@ def networks(folder: Path, **ranks: list[list[float]]) -> Evidence:
     folder.mkdir()
     lines = {table: "" for table in (*contranorm.TABLES, "cls_pretrained")}
     for name, of in (ranks | {"none ": [[12 - n for n in range(12)]]}).items():
-        config = {"trainer": {"lr": 1e-4}, "aggregator": {"_part_": f"aggregator/{name.strip()}"}}
+        config = {"trainer": {"lr": 1e-4}, "backbone": {"_part_": "backbone/bert"}}
+        config |= {"aggregator": {"_part_": f"aggregator/{name.strip()}"}}
         layers = [dict.fromkeys(("effective_rank", "cosine"), seed) for seed in of]
         seeds = {n: {"layers_after": of, "layers_before": of} for n, of in enumerate(layers)}
         table = "cls_pretrained" if name == "none " else "text_rates"

@@ -119,7 +119,7 @@ def networks(evidence: Evidence) -> dict[tuple[str, int, float], dict[str, Seeds
     for table, name in TABLES.items():
         for run in evidence.runs(table):
             config = run["config"]
-            if config["backbone"]["_part_"] == "backbone/bert_prenorm":
+            if short_name(config["backbone"]) == "bert_prenorm":
                 continue  # not the paper's BERT
             seeds = {int(seed): result["layers_after"] for seed, result in run["seeds"].items()}
             depth = len(next(iter(seeds.values()))["cosine"])
