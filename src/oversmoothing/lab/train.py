@@ -4,7 +4,7 @@
     oversmoothing train experiment=gnn_table5 data=cora backbone.depth=16
 
 In a checkout ``python train.py`` does the same. Finished runs are skipped. Exit codes: 0 if every
-run has its result, 1 if a run failed, 2 for bad input.
+run has its result, 1 if a run failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import os
