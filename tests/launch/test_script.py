@@ -57,6 +57,16 @@ def test_a_signal_within_an_import_ends_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
+@pytest.mark.parametrize("after", ["raise InputError('damaged')", "raise ValueError", "return 1"])
+def test_an_error_that_a_signal_has_become_is_not_reported(after: str) -> None:
+    """OmegaConf, for one, makes an error of its own of what is raised while it reads."""
+    lines = ["import os", "try: os.kill(os.getpid(), 15)", f"except BaseException: {after}"]
+    process = script("\n    ".join(lines))
+    assert process.communicate() == ("", "stopped\n")
+    assert process.returncode == 143
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
 def test_closed_streams_and_other_encodings_do_not_stop_a_command(tmp_path: Path) -> None:
     """A file must not get the number of a stream, into which libraries print."""
     free = f"open({str(tmp_path / 'x')!r}, 'w').fileno() > 2"

@@ -33,12 +33,13 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     """
     one_line_warnings()
     _open_streams()
-    stop = partial(_stop, os.getpid(), stopped)
+    received: list[type[KeyboardInterrupt]] = []
+    stop = partial(_stop, os.getpid(), stopped, received)
     _on_interrupt(stop)
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
         signal.signal(signal.SIGTERM, stop)
     try:
-        code = main()
+        code = _called(main, received)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _silence()
@@ -60,6 +61,19 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     finally:
         _on_interrupt(signal.SIG_DFL)  # else Ctrl-C at the end of Python is a traceback
     sys.exit(code)
+
+
+def _called(main: Callable[[], int | None], received: list[type[KeyboardInterrupt]]) -> int | None:
+    """Calls ``main``; an error that a signal has become, such as one of a reader, is the signal."""
+    try:
+        code = main()
+    except Exception:
+        if received:
+            raise received[0] from None
+        raise
+    if code and received:
+        raise received[0]
+    return code
 
 
 def _open_streams() -> None:
@@ -92,8 +106,14 @@ def _on_interrupt(handler: Any) -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-def _stop(command: int, stopped: str, number: int, frame: FrameType | None) -> None:
-    """Raises Ctrl-C or SIGTERM as an exception; ends a fork and an import at once.
+def _stop(
+    command: int,
+    stopped: str,
+    received: list[type[KeyboardInterrupt]],
+    number: int,
+    frame: FrameType | None,
+) -> None:
+    """Raises Ctrl-C or SIGTERM as an exception, and notes it; ends a fork and an import at once.
 
     In an import the exception could get lost, become another one, or abort the process.
     """
@@ -107,7 +127,8 @@ def _stop(command: int, stopped: str, number: int, frame: FrameType | None) -> N
         frame = frame.f_back
     if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+    raise received[0]
 
 
 def _say(stopped: str) -> None:

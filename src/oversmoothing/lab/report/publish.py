@@ -17,7 +17,10 @@ LEGEND = (
     "Each cell: measured mean ± std over seeds (ddof = 1), then the published value and "
     "✓ within, ▲ ▼ off (above, below), ✗ contradicted. Bold: best measured of its column."
 )
-LEGEND_OURS = "Each cell: mean ± std over n seeds (ddof = 1). Bold: highest mean of its column."
+LEGEND_OURS = (
+    "Each cell: mean ± std over n seeds (ddof = 1). Bold: highest mean of its column; one seed is "
+    "not compared with several."
+)
 COMPARED = (
     "Difference of two rows over the same seeds: mean [95 % confidence interval], p of a "
     "paired t-test (two-sided, not corrected for the number of comparisons)."
