@@ -200,9 +200,10 @@ class ALBERT(BERT):
 class PreNormBERT(BERT):
     """BERT with a norm before each branch: x ← x + attention(LN(x)), x ← x + FFN(LN(x)).
 
-    This is the Megatron-BERT of transformers: a last LN follows the last layer, and the embeddings
-    have none. Only aggregators of the site after are possible. Positions have BERT's names, but
-    ``attention_norm`` is the output of the norm before the FFN, and there is no ``output``.
+    This is the Megatron-BERT of transformers: a last LN follows the last layer, whose output in
+    ``layers`` is that of this LN, and the embeddings have none. Only aggregators of the site after
+    are possible. Positions have BERT's names, but ``attention_norm`` is the output of the norm
+    before the FFN, and there is no ``output``.
 
     Args:
         others: as in ``BERT``.
