@@ -31,6 +31,7 @@ def trained(graph: Graph, depth: int, epochs: int, seed: int) -> tuple[GCN, tupl
     """Returns a network and its inputs."""
     x = graph.x.to_dense()
     edges, weights = gcn_norm(graph.edges, num_nodes=len(x))
+    torch.sparse.check_sparse_tensor_invariants.disable()  # torch warns if it is not told
     adjacency = to_torch_csr_tensor(edges, weights, size=len(x))
     torch.manual_seed(seed)
     gnn = GCN(x.shape[1], 32, depth, graph.num_classes, normalize=False)

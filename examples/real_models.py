@@ -151,9 +151,11 @@ CASES = {
 
 def main() -> None:
     parser = panels.parser()
-    parser.add_argument("cases", nargs="*", choices=[[], *CASES], default=[])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--curves", action="store_true", help="write all reference curves anew")
     options = parser.parse_args()
+    if unknown := {*options.cases} - {*CASES}:
+        parser.error(f"{unknown.pop()}: expected some of {', '.join(CASES)}")
     reports = {}
     for name in CASES if options.curves else options.cases or CASES:
         reports[name] = report = CASES[name].measure()

@@ -43,6 +43,10 @@ class InputError(ValueError):
         return self.lines[0].partition(": ")[0]
 
 
+class Absent(InputError):
+    """A file of weights is not there. The data can be checked all the same."""
+
+
 class Problems(InputError):
     """All mistakes in a command; the argument is a list with one line for each."""
 

@@ -115,6 +115,12 @@ def test_data_are_read_when_all_else_is_right(tmp_path: Path) -> None:
     assert found.startswith("backbone.conv: ") and not any(tmp_path.iterdir())
 
 
+def test_missing_weights_and_missing_data_are_told_together(tmp_path: Path) -> None:
+    """With neither at hand, one command says all that has to be got."""
+    weights, data = lines(f"experiment=wsss_voc_subset device=cpu paths.data={tmp_path}")
+    assert weights.startswith("backbone.weights: ") and data.startswith(f"{tmp_path}: ")
+
+
 def test_all_mistakes_of_a_command_come_together() -> None:
     """Names and types first; what only building the parts shows comes when these are right."""
     line = (

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from oversmoothing.errors import InputError, closest, described
+from oversmoothing.errors import Absent, InputError, closest, described
 from oversmoothing.lab.store.files import FORBIDDEN, offline
 from oversmoothing.lab.store.weights import load_tensors
 
@@ -19,6 +19,7 @@ RESAMPLED = ("pos_embed", "patch_embed.proj.weight")  # timm resizes these silen
 COUNTER = "num_batches_tracked"  # of batch norms; unused, and missing in old files
 PUBLISHED = "model.safetensors"  # name of the weights file in a repository
 WAY_OUT = "set backbone.weights=PATH to load a file, or backbone.weights=none for random weights"
+PAGE = "docs/guides/data.md, section Weights, says where to get it"
 
 
 def load(
@@ -75,9 +76,9 @@ def chosen(
         with path.open("rb") as file:
             got = None if sha256 is None else hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(
+        raise Absent(
             f"backbone.weights: cannot read {path} ({error.strerror}); expected {word}, none, or "
-            "the path of a .safetensors or torch file"
+            f"the path of a .safetensors or torch file; {PAGE}"
         ) from error
     if got and not got.startswith(sha256.lower()):
         raise InputError(
@@ -111,7 +112,7 @@ def published(repository: str, whose: str) -> Path:
             return Path(hub.hf_hub_download(repository, PUBLISHED))
         except Exception as error:  # the hub and its HTTP library may raise any error
             reason = described(error)
-    raise InputError(
+    raise Absent(
         f"{repository}/{PUBLISHED}: {whose} weights are not available ({reason}); {WAY_OUT}"
     )
 

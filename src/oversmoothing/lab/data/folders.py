@@ -107,8 +107,8 @@ def _folders(part: Path) -> set[str]:
         found = {entry.name for entry in os.scandir(part) if entry.is_dir() and _shown(entry.name)}
     except OSError as error:
         raise InputError(
-            f"{part}: cannot be listed ({error.strerror}); {layout}: set paths.data to the folder "
-            f"that holds {part.parent.name}, or data.folder"
+            f"{part}: cannot be listed ({error.strerror}); {layout}: set paths.data or DATA_ROOT "
+            f"to the folder that holds {part.parent.name}, or data.folder"
         ) from error
     if not found:
         raise InputError(

@@ -166,7 +166,8 @@ def _vocabulary(path: Path, local: bool) -> Path | None:
     if local:
         raise InputError(
             f"data.vocabulary: no file {path}; expected one token per line, as in the vocab.txt of "
-            "bert-base-uncased; put it there, set paths.data, or null for the hub's tokenizer"
+            "bert-base-uncased; put it there, set paths.data or DATA_ROOT, or null for the hub's "
+            "tokenizer"
         )
     warnings.warn(f"no file {path}: the tokenizer comes from the Hugging Face hub", stacklevel=3)
     return None
@@ -296,5 +297,6 @@ def _download(task: str, folder: Path) -> Any:
         reason = str(error) if isinstance(error, InputError) else described(error)
     raise InputError(
         f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
-        f"({reason}); put GLUE's TSV files there, or set paths.data, data.folder or data.task"
+        f"({reason}); put GLUE's TSV files there, or set paths.data or DATA_ROOT, data.folder "
+        "or data.task"
     )

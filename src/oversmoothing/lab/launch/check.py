@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from oversmoothing.aggregators.base import Aggregator, make
 from oversmoothing.aggregators.none import NoAggregator
-from oversmoothing.errors import InputError, install, lack
+from oversmoothing.errors import Absent, InputError, install, lack
 from oversmoothing.lab.arguments import build, signature, signature_problems
 from oversmoothing.lab.launch.config import one_line
 from oversmoothing.lab.launch.execute import finished
@@ -234,8 +234,13 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
     for part in [part for part in steps if part not in {"data", *found}]:
         lines += told(part)
         broken |= {part} if told(part) else set()
-    lines += _network_problems(config, broken, partial(_built, config, values, known))
-    return lines or (told("data") if "data" in steps else [])  # last, as it may download them
+    absent = []
+    try:
+        lines += _network_problems(config, broken, partial(_built, config, values, known))
+    except Absent as error:
+        absent = [str(error)]
+    ready = "data" in steps and not lines  # last, as it may download them
+    return lines + absent + (told("data") if ready else [])
 
 
 def _is_task(config: DictConfig) -> bool:
@@ -341,7 +346,11 @@ def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) 
 def _network_problems(
     config: DictConfig, broken: set[str], built: Callable[[str], Any]
 ) -> list[str]:
-    """Builds the network on toy data without the broken parts; returns its error, if any."""
+    """Builds the network on toy data without the broken parts; returns its error, if any.
+
+    Raises:
+        Absent: there is no file of weights.
+    """
     if "backbone" in _needs(config) and ("backbone" in broken or not config.backbone):
         return []
     left_out, name = broken & {"trainer", *AGGREGATORS}, short_name(config.task)
@@ -351,6 +360,8 @@ def _network_problems(
         trainer = None if "trainer" in left_out else built("trainer")
         toy = Parts(kept, built("backbone"), trainer, task.toy)
         task.check(task.network(toy, [0], torch.device("cpu")), toy)
+    except Absent:
+        raise
     except InputError as error:
         return [str(error)] if not left_out or str(error).startswith("backbone.") else []
     except TypeError as error:
