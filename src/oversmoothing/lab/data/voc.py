@@ -153,7 +153,8 @@ def find_base(root: Path, folder: str, way_out: str = FETCH) -> Path:
         if base.is_dir():
             return base
     raise InputError(
-        f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=… or DATA_ROOT, or {way_out}"
+        f"{root}: expected {folder} or VOCdevkit/{folder} in it; set paths.data=… or "
+        f"DATA_ROOT, or {way_out}"
     )
 
 

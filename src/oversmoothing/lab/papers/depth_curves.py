@@ -123,6 +123,7 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
     places = [(metric, column) for metric in metrics for column in columns]
     each = (5.0 / across, 1.6)
     figure, axes = panels(places, across, each=each, margin=(0.3, 1.0), sharey=share)
+    ends = _ends(rows)
     for (metric, column), axis in axes.items():
         own = [row for row in rows if (row["metric"], row["column"]) == (metric, column)]
         for i, (name, style) in enumerate(styles.items()):
@@ -131,12 +132,15 @@ def draw_curves(rows: Sequence[dict[str, Any]]) -> Figure:
         if not several or column == columns[0]:
             axis.set_ylabel(METRICS[metric])
         if several and metric == metrics[0]:
-            axis.set_title(column.replace("L=", "L = ").replace(", ", ",\nrate "), fontsize=9)
+            title = column.replace("L=", "L = ").replace(", ", ",\nrate ")
+            axis.set_title(f"{title}\n{rows[0]['row']}: {ends[column]:.2f}", fontsize=9)
         if metric == metrics[-1] or not several:
             axis.set_xlabel("block")
     for axis in axes.values():  # now that those of a row share their limits
         from_zero(axis)
-    figure.suptitle(_finding(rows), fontsize=9)
+    of, place = f"mean of the {METRICS[metrics[0]]}", "after the last block"
+    many = f"Above each column: {of} {place}"
+    figure.suptitle(many if several else extremes(f"{of}\n{place}", ends), fontsize=9)
     named = handles({shown(name): style | {"markersize": SIZE} for name, style in styles.items()})
     longest = max(map(len, styles))
     figure.legend(handles=named, loc="outside lower center", frameon=False,
@@ -159,13 +163,9 @@ def _draw_seeds(
         axis.plot(blocks, values, linewidth=1, alpha=0.85, **style, **marked)
 
 
-def _finding(rows: Sequence[dict[str, Any]]) -> str:
-    """Says where the first metric ends: without a method by column, or of one column's methods."""
+def _ends(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Returns where the first metric ends: of the first row by column, or of one column's rows."""
     metric, first = rows[0]["metric"], rows[0]["row"]
     several = len({row["column"] for row in rows}) > 1
     own = [r for r in rows if r["metric"] == metric and (r["row"] == first or not several)]
-    last = {r["column"] if several else shown(r["row"]): r["mean"] for r in own}  # last blocks
-    of = f"mean of the {METRICS[metric]}\nafter the last block"
-    if not several:
-        return extremes(of, last)
-    return f"{first}: {of}, left to right: {', '.join(f'{mean:.2f}' for mean in last.values())}"
+    return {r["column"] if several else shown(r["row"]): r["mean"] for r in own}  # last blocks
