@@ -4,10 +4,13 @@ import pytest
 import timm
 import torch
 from small_vit import DISTILLED, TINY, centered, images, vit
+from torch import nn
 
-from oversmoothing.aggregators.base import advance
+from oversmoothing.aggregators.base import Context, advance
 from oversmoothing.aggregators.none import NoAggregator
+from oversmoothing.aggregators.pairnorm import PairNorm
 from oversmoothing.errors import InputError
+from oversmoothing.lab.backbones.vit import PostNormBlock
 from oversmoothing.lab.launch.config import compose_config
 
 CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]
@@ -67,6 +70,64 @@ def test_a_map_holds_every_patch_in_its_place() -> None:
     grid = model.to_map(tokens, 32, 48)
     assert grid.shape == (2, 5, 2, 3)
     assert torch.equal(grid[1, 4], torch.arange(6.0).view(2, 3))
+
+
+def torchs(block: PostNormBlock) -> nn.TransformerEncoderLayer:
+    """torch's layer, whose norms come last by default, with the weights of a block."""
+    sizes = (block.attn.qkv.in_features, block.attn.num_heads, block.mlp.fc1.out_features)
+    options = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "dtype": torch.float64}
+    layer = nn.TransformerEncoderLayer(*sizes, layer_norm_eps=block.norm1.eps, **options).eval()
+    pairs = {"self_attn.in_proj_": "attn.qkv.", "self_attn.out_proj.": "attn.proj."}
+    pairs |= {
+        "linear1.": "mlp.fc1.",
+        "linear2.": "mlp.fc2.",
+        "norm1.": "norm1.",
+        "norm2.": "norm2.",
+    }
+    own = block.state_dict()
+    parts = ("weight", "bias")
+    layer.load_state_dict({a + x: own[b + x] for a, b in pairs.items() for x in parts})
+    return layer
+
+
+@torch.no_grad()
+def test_post_norm_blocks_are_torchs_encoder_layers() -> None:
+    model, x = vit(post_norm=True, depth=3).double(), images(2, 3, 32, 48, dtype=torch.float64)
+    for parameter in model.network.blocks.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    layers, maps = model.layers(x), list(model.attention_maps(x))
+    assert torch.equal(model(x)[0], layers[-1])
+    for i, (block, into) in enumerate(zip(model.network.blocks[1:], layers)):
+        layer = torchs(block)
+        assert torch.allclose(layer(into), layers[i + 1], rtol=0, atol=1e-12)
+        expected = layer.self_attn(into, into, into, average_attn_weights=False)[1]
+        assert torch.allclose(expected, maps[i + 1], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_after_the_sum_is_between_the_sum_and_its_norm() -> None:
+    """Branches of 0 leave x + 0, of which PairNorm and then the norms see all tokens at once."""
+    model = vit(PairNorm, post_norm=True, after="sum", depth=1, layer_scale=1e-30)
+    plain = vit(post_norm=True, depth=1, layer_scale=1e-30)
+    x = images(2, 3, 32, 32)
+    tokens, block = plain.embed((x - plain.mean) / plain.std), plain.network.blocks[0]
+    expected = block.norm2(block.norm1(PairNorm()(tokens, Context(prefix=1))))
+    assert torch.allclose(model(x)[0], expected, atol=1e-5)
+    assert not torch.allclose(plain(x)[0], expected, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("post_norm", {"post_norm": True, "weights": "timm"}),
+        ("after", {"post_norm": True, "after": "norm2"}),
+        ("after", {"after": "sum"}),
+        ("layer_scale", {"layer_scale": 0.0}),
+    ],
+)
+def test_post_norm_and_its_place_are_checked(key: str, options: dict) -> None:
+    with pytest.raises(InputError, match=rf"^backbone\.{key}: "):
+        vit(**{"depth": 1, **options})
 
 
 @pytest.mark.parametrize("option", ["deit_ti", "deit_s", "deit_b", "vit_b", "deit3_s_21k"])

@@ -10,7 +10,7 @@ T2T-ViT, by external attention in EAMLP.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +81,6 @@ class T2TViT(TokenStream):
     ) -> None:
         check_choice("backbone.name", name, SIZES)
         check_choice("backbone.tokens", tokens, MIXINGS)
-        check_choice("backbone.after", after, get_args(After))
         check_rate("drop_path", drop_path)
         check_choice("backbone.norm", norm, TOKEN_NORMS)
         network = Network(SIZES[name], MIXINGS[tokens], drop_path, TOKEN_NORMS[norm])

@@ -5,9 +5,10 @@ sites are in the chosen blocks, see ``vit_attention``.
 """
 
 import contextlib
+import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from oversmoothing.adapters.attention import Replacing
 from oversmoothing.adapters.blocks import block_index, chosen
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.sites import Factory
-from oversmoothing.checks import check_choice
+from oversmoothing.checks import require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones import pretrained
 from oversmoothing.lab.backbones.options import (
@@ -128,7 +129,8 @@ class TokenStream(nn.Module):
 
     def _maps(self, x: Tensor) -> Iterator[Tensor | None]:
         for block in self.network.blocks:
-            yield attention_map(block.attn, block.norm1(x))
+            first = not isinstance(block, PostNormBlock)
+            yield attention_map(block.attn, block.norm1(x) if first else x)
             x = block(x)
 
     def to_map(self, tokens: Tensor, height: int, width: int) -> Tensor:
@@ -181,13 +183,18 @@ class ViT(TokenStream):
         freeze_pos_embed: do not train the position embedding.
         mean, std: of R, G and B in [0, 1], to normalise images.
         after: where aggregators of the site after act: after the attention's projection
-            (``branch``), or instead of norm2 or of every LayerNorm, see ``vit_attention.equip``.
+            (``branch``), or instead of norm2 or of every LayerNorm, or on the ``sum`` before norm1
+            of a post-norm network, see ``vit_attention.equip``.
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
         depth: number of blocks; null: the model's own. Another depth, image_size or patch than
             the model's own needs ``weights=none``.
         image_size: side in pixels of the images that the position embedding is made for; null:
             the model's own.
         patch: side of a patch in pixels; null: the model's own.
+        layer_scale: initial factor of every branch, which is learned per channel (LayerScale, CaiT,
+            ICCV 2021; near 0 as in ReZero); null: the model's own.
+        post_norm: LayerNorms after the residual sums (Vaswani et al., NeurIPS 2017) in place of
+            before the branches and after the last block; needs ``weights=none``.
 
     Raises:
         InputError: the name is unknown, weights are missing or do not fit, sizes differ from those
@@ -209,16 +216,25 @@ class ViT(TokenStream):
         depth: int | None = None,
         image_size: int | None = None,
         patch: int | None = None,
+        layer_scale: float | None = None,
+        post_norm: bool = False,
     ) -> None:
         check_name(name, MODULES, "a vision transformer", EXAMPLE)
         loaded = weights != "none"
-        network = create_vit(name, drop_path, depth, image_size, patch)
+        if post_norm and loaded:
+            raise InputError(
+                "backbone.post_norm: published weights are of networks with the norms first; set "
+                "it to false, or backbone.weights=none"
+            )
+        network = create_vit(name, drop_path, depth, image_size, patch, layer_scale)
+        if post_norm:
+            network.blocks = nn.Sequential(*map(PostNormBlock, network.blocks))
+            network.norm = nn.Identity()
         if loaded and (depth, image_size, patch) != (None, None, None):
             require_own(network, name)
         side, prefix = network.patch_embed.patch_size[0], network.num_prefix_tokens
         super().__init__(network, name, side, prefix, loaded, mean, std)
         indices = chosen(blocks, self.depth, "backbone.blocks")
-        check_choice("backbone.after", after, get_args(After))
         pretrained.load(network, name, weights, sha256)
         network.pos_embed.requires_grad_(not freeze_pos_embed)
         if freeze_pos_embed and not loaded:
@@ -236,12 +252,38 @@ class ViT(TokenStream):
             return net.norm_pre(net._pos_embed(net.patch_embed(images)))
 
 
+class PostNormBlock(nn.Module):
+    """A block of timm whose LayerNorms follow the residual sums (Vaswani et al., NeurIPS 2017).
+
+    .. math:: x ← norm1(x + attention(x)),  x ← norm2(x + mlp(x))
+
+    Args:
+        block: its modules are taken, under their names.
+
+    Attributes:
+        sum: identity, a place for aggregators.
+
+    Shapes: x (B, N, C) -> (B, N, C).
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        for name, part in block.named_children():
+            self.add_module(name, part)
+        self.sum = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(self.sum(x + self.drop_path1(self.ls1(self.attn(x)))))
+        return self.norm2(x + self.drop_path2(self.ls2(self.mlp(x))))
+
+
 def create_vit(
     name: str,
     drop_path: float = 0.0,
     depth: int | None = None,
     image_size: int | None = None,
     patch: int | None = None,
+    layer_scale: float | None = None,
 ) -> "VisionTransformer":
     """Builds a vision transformer of timm without classifier, with random weights, for any size.
 
@@ -250,12 +292,15 @@ def create_vit(
         drop_path: rate of stochastic depth in the last block; grows linearly from 0 in the first.
         depth, image_size, patch: number of blocks, sides of the images and of a patch in pixels;
             None: the model's own.
+        layer_scale: initial factor of the branches; None: the model's own.
 
     Raises:
         InputError: the model is not a plain vision transformer, or a size is out of range.
     """
     check_rate("drop_path", drop_path)
     check_positive(depth=depth, image_size=image_size, patch=patch)
+    fits = layer_scale is None or 0 < layer_scale < math.inf
+    require("backbone", layer_scale=(layer_scale, fits, "a number above 0, or null"))
     network = create(
         name,
         num_classes=0,
@@ -264,6 +309,7 @@ def create_vit(
         depth=depth,
         img_size=image_size,
         patch_size=patch,
+        init_values=layer_scale,
     )
     if not _is_plain(network):
         raise InputError(

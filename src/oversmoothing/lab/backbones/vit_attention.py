@@ -6,7 +6,8 @@ and ``Instead`` act within the attention. ``After`` acts after it or replaces La
 .. math:: x ← after(W · join(inside(M V, V)) + b),  M = softmax(Q Kᵀ/√d) per head
 
 or ``x ← after(instead(x))``, without the attention's parameters. x are the tokens after the block's
-first norm. The result goes to LayerScale and the residual sum. The attention is fused.
+first norm. The result goes to LayerScale and the residual sum. The attention is fused. In a
+post-norm block x are its inputs, and ``After`` acts there or on the residual sum after it.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Chain, Factory, Sites
 from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.checks import check_choice
 from oversmoothing.lab.backbones.options import in_bf16_on_cpu
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 
 PARTS = ("qkv", "q_norm", "k_norm", "norm", "proj")  # of an attention; unused without it
-After = Literal["branch", "norm2", "norms"]
+PLACES = (("norm2", "norms"), ("sum",))  # beside branch: of pre-norm blocks, of post-norm blocks
+After = Literal["branch", "norm2", "norms", "sum"]
 T = TypeVar("T")
 
 
@@ -45,7 +48,8 @@ def equip(
     """Puts new instances of the aggregators into the chosen blocks of a network.
 
     Args:
-        network: with timm's pre-norm ``blocks`` and a final ``norm``; its weights are loaded.
+        network: with timm's pre-norm ``blocks`` and a final ``norm``, or with post-norm blocks; its
+            weights are loaded.
         chosen: indices of blocks; the final norm belongs to the last block.
         factories: in the order in which the aggregators act.
         prefix: number of leading tokens that are not patches.
@@ -53,22 +57,26 @@ def equip(
             projection, before the residual sum. ``norm2``: instead of the second LayerNorm of each
             block, thus after the attention and its residual sum, as in ContraNorm's paper.
             ``norms``: instead of every LayerNorm (two in each block and the final one), as in
-            ContraNorm's code for ViTs.
+            ContraNorm's code for ViTs. ``sum``, of post-norm blocks only: on the residual sum
+            after the attention, before norm1; these blocks have no place norm2 or norms.
 
     Returns:
         What keeps the values of the first block for the others, see ``during``; None if nothing
         reads them.
 
     Raises:
-        InputError: aggregators that exclude each other.
+        InputError: aggregators that exclude each other, or the blocks have no place ``after``.
     """
+    check_choice("backbone.after", after, ("branch", *PLACES[hasattr(network.blocks[0], "sum")]))
     dim = network.embed_dim
     sites = Sites(factories, dim, "a vision transformer", (*SITES, SHOWN, VALUES))
     if after != "branch":
         sites.build("instead", dim)  # unused, but keeps the random numbers of earlier versions
     for block in (network.blocks[i] for i in chosen):
         _in_attention(block.attn, sites, Context(prefix=prefix), after == "branch")
-        for name in NORMS[after]:
+        if after == "sum" and sites.has("after"):
+            AfterModule(sites.build("after", dim), Context(prefix=prefix)).attach(block.sum)
+        for name in NORMS.get(after, ()):
             _replace(block, name, sites.build("after", dim), prefix)
         _freeze_unreached(block)
     if after == "norms" and len(network.blocks) - 1 in chosen:
@@ -164,6 +172,8 @@ def _replace(owner: nn.Module, name: str, aggregators: Chain, prefix: int) -> No
 
 def _freeze_unreached(block: nn.Module) -> None:
     """Freezes the norm before an aggregator that passes no gradient, since it cannot learn."""
+    if hasattr(block, "sum"):  # post-norm: no norm stands before it
+        return
     instead = getattr(block.attn, "instead", ())
     if not all(aggregator.passes_gradient for aggregator in instead):
         block.norm1.requires_grad_(False)
