@@ -1,5 +1,6 @@
 """Aggregators inside torch's own attention, attention over windows, and other kernels."""
 
+import copy
 from collections.abc import Iterator
 from functools import partial
 from threading import Thread
@@ -16,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 import oversmoothing as osm
 from oversmoothing.adapters.names import fits
+from oversmoothing.errors import InputError
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 X = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -91,6 +93,52 @@ def test_an_encoder_has_the_method_in_every_mode_and_loses_it() -> None:
         torch.testing.assert_close(found[sentence, ~hidden], alone, **EXACT)
     assert torch.equal(osm.remove(model.eval())(X, src_key_padding_mask=HIDDEN), plain)
     assert type(model.layers[0].self_attn) is nn.MultiheadAttention
+
+
+TOGETHER = {"batch first": True, "batch second": False}
+
+
+@pytest.mark.parametrize("method", ["pairnorm", "contranorm", "batchnorm"])
+@pytest.mark.parametrize("batch_first", TOGETHER.values(), ids=TOGETHER)
+@torch.no_grad()
+def test_after_torchs_attention_padding_does_not_count(batch_first: bool, method: str) -> None:
+    """In every layer; a sentence alone gives the same as beside a longer one."""
+    model = encoder(batch_first=batch_first)
+    named = osm.apply(copy.deepcopy(model), method, where="layers.*.self_attn",
+                      layout=None if batch_first else "NBC")  # fmt: skip
+    osm.apply(model, method)
+    x = X if batch_first else X.transpose(0, 1)
+    found = model(x, src_key_padding_mask=HIDDEN)
+    torch.testing.assert_close(found, named(x, src_key_padding_mask=HIDDEN), **EXACT)
+    found = found if batch_first else found.transpose(0, 1)
+    for sentence, hidden in zip(range(2), HIDDEN):
+        alone = X[sentence : sentence + 1, ~hidden]
+        alone = model(alone if batch_first else alone.transpose(0, 1))
+        alone = alone[0] if batch_first else alone[:, 0]
+        torch.testing.assert_close(found[sentence, ~hidden], alone, **EXACT)
+
+
+@torch.no_grad()
+def test_rezero_begins_with_the_norms_of_torchs_layers_alone() -> None:
+    model = osm.apply(encoder(), "rezero")
+    expected = X
+    for layer in model.layers:
+        expected = layer.norm2(layer.norm1(expected))
+    torch.testing.assert_close(model(X), expected, **EXACT)
+    layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True).double().eval()
+    decoder = osm.apply(nn.TransformerDecoder(layer, 1), "rezero").layers[0]
+    expected = decoder.norm3(decoder.norm2(decoder.norm1(X)))
+    torch.testing.assert_close(decoder(X, X), expected, **EXACT)
+
+
+@pytest.mark.parametrize("mask", ["causal", "flag"])
+def test_a_call_that_hides_later_tokens_refuses_methods_that_show_them(mask: str) -> None:
+    model = osm.apply(encoder(), ["layernorm", "pairnorm"])
+    with pytest.raises(InputError, match="^aggregator PairNorm"):
+        model.layers[0].self_attn(X, X, X, **MASKS[mask])
+    with pytest.raises(InputError, match="^aggregator PairNorm"):
+        model(X, mask=CAUSAL)
+    assert osm.apply(encoder(), "layernorm")(X, mask=CAUSAL).isfinite().all()
 
 
 WINDOWED = {  # blocks, value and output projections; their names

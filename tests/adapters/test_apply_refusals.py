@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torch_geometric.nn as pyg
+import torchvision
 import transformers as hf
 from applied_convolutions import network
 from applied_models import Push, Scale, bert, everything, gpt2, swin, vit, windows
@@ -39,6 +40,10 @@ def without_fused() -> nn.Module:
     model = vit()
     model.blocks[0].attn.fused_attn = False
     return model
+
+
+def torchvisions() -> nn.Module:
+    return torchvision.models.VisionTransformer(32, 16, 2, 2, 16, 16)
 
 
 def with_shared_norm() -> nn.Module:
@@ -88,7 +93,7 @@ headless = partial(vit, class_token=False, global_pool="avg")
 WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument that is named
     "unknown blocks": (stack, "contranorm", {}, "model"),
     "unknown mixing": (stack, "centered", {}, "aggregator"),
-    "after, without a place": (encoder, "contranorm", {}, "aggregator"),
+    "branches that are not known": (torchvisions, "rezero", {}, "where"),
     "a token of its own": (with_bias, "centered", {}, "model"),
     "after, in windows": (swin, "pairnorm", {}, "model"),
     "channels as tokens": (
@@ -220,10 +225,10 @@ def test_calls_that_would_give_wrong_numbers_are_refused(why: str) -> None:
 
 def test_a_refusal_names_a_place_where_the_method_acts() -> None:
     with pytest.raises(InputError) as error:
-        osm.apply(encoder(), "rezero")
+        osm.apply(torchvisions(), "rezero")
     [where] = re.findall("where='(.*)'", str(error.value))
-    model = osm.apply(encoder(), "rezero", where=where)
-    assert isinstance(model.layers[1].self_attn.after[0], osm.ReZero)
+    model = osm.apply(torchvisions(), "rezero", where=where)
+    assert isinstance(model.encoder.layers[1].self_attention.after[0], osm.ReZero)
 
 
 def test_a_pattern_does_not_match_the_model_itself() -> None:

@@ -1,10 +1,13 @@
-"""Places for aggregators inside ``torch.nn.MultiheadAttention``, as in ``nn.TransformerEncoder``.
+"""Places for aggregators at ``torch.nn.MultiheadAttention``, as in ``nn.TransformerEncoder``.
 
-Its products are computed here, by torch's fused attention; its parameters, masks and dropout stay.
+Inside it, its products are computed here, by torch's fused attention; its parameters, masks and
+dropout stay.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from inspect import signature
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +15,17 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
 from oversmoothing.adapters.blocks import Asked
+from oversmoothing.adapters.calls import Groups, recorded, sentences
 from oversmoothing.adapters.prefix import prefix_of
-from oversmoothing.adapters.site import Placed
-from oversmoothing.adapters.sites import SHOWN, VALUES, Factory, Sites, kind_of
-from oversmoothing.aggregators.base import Context
+from oversmoothing.adapters.site import AfterModule, Placed
+from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
+from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.errors import InputError
 
 ADDS_INPUTS = True  # every block adds its input to its branches
 CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention to other tokens
+BRANCHES = ("multihead_attn", "linear2")  # of torch's layers, beside the self-attention
+CALL = signature(nn.MultiheadAttention.forward)
 
 
 class Multihead(Swapped):
@@ -115,52 +121,113 @@ def _unfused(module: nn.Module, args: tuple) -> None:
     """Does nothing."""
 
 
+class AfterMultihead(AfterModule):
+    """Acts on the tokens that an attention returns; keys that its call hides are padding."""
+
+    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> Groups | None:
+        """Reads ``key_padding_mask``.
+
+        Raises:
+            InputError: the call hides later tokens, which an aggregator would show.
+        """
+        given = CALL.bind(module, *args, **kwargs).arguments
+        unfit = [type(own).__name__ for own in self if not own.can_be_causal]
+        if unfit and _is_causal(given):
+            raise InputError(
+                f"aggregator {unfit[0]} lets a token see later ones, which this call of "
+                f"{type(module).__name__} hides; choose one that can be causal, for example "
+                "centered or layernorm"
+            )
+        hidden = given.get("key_padding_mask")
+        if hidden is None or self.tokenwise:
+            return None
+        return sentences(~hidden if hidden.dtype == torch.bool else ~hidden.isneginf())
+
+
+def _is_causal(given: dict[str, Any]) -> bool:
+    """Whether a call of an attention hides all later tokens."""
+    mask = given.get("attn_mask")
+    if given.get("is_causal") or mask is None or recorded():
+        return bool(given.get("is_causal"))
+    hidden = mask if mask.dtype == torch.bool else mask.isneginf()
+    later = torch.ones_like(hidden).triu(1)
+    return bool(later.any() and hidden[later].all())
+
+
 def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
+    Aggregators after the mixing act on the output of the self-attention; those that scale branches
+    also on the other branches of torch's own layers.
+
     Raises:
-        InputError: an aggregator acts after the mixing, ``where`` is given, or a block has no
-            self-attention or one with an additional token.
+        InputError: ``where`` is given, a block has no self-attention or one with an additional
+            token, or its branches are not known.
     """
     model, choice, factories, where, _ = asked
     if where is not None:
         raise InputError(
-            f"where: {where!r} matches no module; inside nn.MultiheadAttention leave it out, after "
-            "the mixing give a pattern such as 'layers.*.self_attn' or 'layers.*.linear2'"
+            f"where: {where!r} matches no module; at nn.MultiheadAttention leave it out, elsewhere "
+            "give a pattern such as 'layers.*.linear2'"
         )
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        attentions = {n: m for n, m in block.named_modules() if _is_self_attention(n, m)}
-        if not attentions:
-            raise InputError(
-                f"model: {name} ({type(block).__name__}) has no nn.MultiheadAttention to itself; "
-                "give where= as a pattern of names of modules whose outputs are tokens"
-            )
-        for own, attention in attentions.items():
-            if attention.bias_k is not None or attention.add_zero_attn:
-                raise InputError(
-                    f"model: the attention of {name} has an additional token (add_bias_kv, "
-                    "add_zero_attn), which is no token of the input; build it without"
-                )
-            _require_inside(factories, attention.embed_dim, f"{name}.{own}".strip("."))
-            offered = ("inside", VALUES, SHOWN)
-            sites = Sites(factories, attention.embed_dim, type(block).__name__, offered)
-            sizes = {"heads": attention.num_heads, "channels": attention.embed_dim}
-            inside = sites.build("inside", attention.head_dim, **sizes)
-            context = Context(prefix=prefix_of(model, name))
-            placed.append(Placed(attention, InsideMultihead(inside, context)))
+        for path, attention in _attentions(name, block).items():
+            dim, offered = attention.embed_dim, ("inside", "after", VALUES, SHOWN)
+            sites = Sites(factories, dim, type(block).__name__, offered)
+            placed += _at(attention, sites, Context(prefix=prefix_of(model, name)))
+            if scale_branches(factories, dim):
+                for branch in _branches(block, path):
+                    placed.append(_after(branch, attention, sites, AfterModule))
     return placed
 
 
-def _require_inside(factories: Sequence[Factory], dim: int, name: str) -> None:
-    """Checks that no method acts after the mixing, where only a pattern names the place."""
-    kinds = [kind_of(factory, dim) for factory in factories]
-    if after := [kind.__name__ for kind in kinds if kind.site == "after"]:
-        pattern = re.sub(r"\b\d+\b", "*", name)
+def _attentions(name: str, block: nn.Module) -> dict[str, nn.MultiheadAttention]:
+    """Returns the self-attentions of a block by their names in the model."""
+    found = {n: m for n, m in block.named_modules() if _is_self_attention(n, m)}
+    if not found:
         raise InputError(
-            f"aggregator: {after[0]} acts on the outputs of layers, and which of them is not known "
-            f"outside of timm and transformers; name them, such as where={pattern!r}"
+            f"model: {name} ({type(block).__name__}) has no nn.MultiheadAttention to itself; "
+            "give where= as a pattern of names of modules whose outputs are tokens"
         )
+    if any(own.bias_k is not None or own.add_zero_attn for own in found.values()):
+        raise InputError(
+            f"model: the attention of {name} has an additional token (add_bias_kv, "
+            "add_zero_attn), which is no token of the input; build it without"
+        )
+    return {f"{name}.{own}".strip("."): attention for own, attention in found.items()}
+
+
+def _at(attention: nn.MultiheadAttention, sites: Sites, context: Context) -> Iterator[Placed]:
+    """Builds the sites inside an attention and after it."""
+    if sites.has("inside"):
+        sizes = {"heads": attention.num_heads, "channels": attention.embed_dim}
+        inside = sites.build("inside", attention.head_dim, **sizes)
+        yield Placed(attention, InsideMultihead(inside, context))
+    if sites.has("after"):
+        yield _after(attention, attention, sites, AfterMultihead, context)
+
+
+def _after(
+    module: nn.Module,
+    attention: nn.MultiheadAttention,
+    sites: Sites,
+    kind: type[AfterModule],
+    context: Context = PLAIN,
+) -> Placed:
+    dim, layout = attention.embed_dim, None if attention.batch_first else "NBC"
+    return Placed(module, kind(sites.build("after", dim), context, None, layout, dim))
+
+
+def _branches(block: nn.Module, name: str) -> list[nn.Module]:
+    """Returns what ends the branches of torch's own layer, beside its self-attention."""
+    if not isinstance(block, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        pattern = re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name)
+        raise InputError(
+            f"where: the branches of {type(block).__name__} are not known; name what ends each of "
+            f"them, one call of apply for each, such as where={pattern!r}"
+        )
+    return [getattr(block, own) for own in BRANCHES if hasattr(block, own)]
 
 
 def _is_self_attention(name: str, module: nn.Module) -> bool:

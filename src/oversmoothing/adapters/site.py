@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.adapters.calls import Capture, Current, Held
+from oversmoothing.adapters.calls import Capture, Current, Groups, Held
 from oversmoothing.adapters.sites import Chain, Factory
 from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, checked, wants_dim
 from oversmoothing.errors import InputError
@@ -105,17 +105,20 @@ class Site(Chain):
         """Makes a module call the aggregators, by hooks or by another class."""
         raise NotImplementedError
 
-    def act(self, *tensors: Tensor, context: Context | None = None) -> Tensor:
+    def act(
+        self, *tensors: Tensor, context: Context | None = None, groups: Groups | None = None
+    ) -> Tensor:
         """Applies the aggregators to tokens, or to mixed tokens and values, group by group.
 
         Args:
             context: of this call; None: the one given to the site.
+            groups: of this call; None: those that a hook reads from the call of the model, if any.
         """
         context = self.context if context is None else context
         if isinstance(tensors[0], Proxy):
             return as_leaf(self, *tensors)
-        grouped = self.current is not None and not self.tokenwise
-        groups = self.current.groups if grouped else None
+        if groups is None and self.current is not None and not self.tokenwise:
+            groups = self.current.groups
         if groups is None:
             return self(*tensors, context)
         if not (self.reads_tokens or any(aggregator.of_batch for aggregator in self)):
@@ -186,6 +189,10 @@ class AfterModule(Site):
         x = x if self.layout is None else to_tokens(x, self.layout)
         return self.current.record(x, self.context)
 
+    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> Groups | None:
+        """Returns the groups of tokens in a call of the module; None: those of the model's call."""
+        return None
+
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     weight = getattr(module, "weight", None)
@@ -201,7 +208,7 @@ def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
     layout = module.after.layout
     x = _tokens(given, module, module.after.width, layout)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
-    x = module.after.act(x, context=context)
+    x = module.after.act(x, context=context, groups=module.after.groups_of(module, args, kwargs))
     if module.after.reads_inputs:
         module.after.current.record_output(x)
     x = x if layout is None else from_tokens(x, given, layout)
