@@ -84,7 +84,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def train(method: str, depth: int, rate: float, seed: int) -> tuple[float, float, float, float]:
-    """Returns the last loss, the test accuracy in percent, and cosine and rank of the last layer."""
+    """Returns last loss, test accuracy in percent, and cosine and rank after the last layer."""
     torch.manual_seed(seed)
     network, (x, y) = METHODS[method](depth), digits()
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.05)
