@@ -31,7 +31,7 @@ def plain() -> osm.Report:
 def with_pairnorm() -> osm.Report:
     """Measures the same transformer with PairNorm after the attention of every layer."""
     encoder, x = build()
-    osm.apply(encoder, "pairnorm", where="layers.*.self_attn")
+    osm.apply(encoder, "pairnorm")
     return osm.diagnose(encoder, x)
 
 
