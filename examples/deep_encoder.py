@@ -1,8 +1,8 @@
-"""torch's TransformerEncoder with 12 layers, trained on digits, plain and with methods put into it.
+"""torch's TransformerEncoder with 24 layers, trained on digits, plain and with methods put into it.
 
 python examples/deep_encoder.py                              # 3 seeds of each, an hour on one core
 python examples/deep_encoder.py --methods none rezero --rates 1e-3 --seeds 0
-python examples/deep_encoder.py --depth 24                   # writes deep_encoder_24.csv
+python examples/deep_encoder.py --depth 12                   # writes deep_encoder_12.csv
 
 The images are scikit-learn's digits, of 8 × 8 pixels: 1,437 for training, 360 for the test. Every
 2 × 2 pixels are a token, of 16. The encoder has torch's defaults, so LayerNorms after the residual
@@ -128,9 +128,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--depth", type=int, default=12)
+    parser.add_argument("--depth", type=int, default=24)
     options = parser.parse_args()
-    name = "deep_encoder" if options.depth == 12 else f"deep_encoder_{options.depth}"
+    name = "deep_encoder" if options.depth == 24 else f"deep_encoder_{options.depth}"
     path = Path(panels.folder() / f"{name}.csv")
     rows = [tuple(row.values()) for row in read_csv(path)] if path.exists() else []
     for rate in options.rates:
