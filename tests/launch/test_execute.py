@@ -28,6 +28,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     first = execute(asked)
     assert finished(asked)
     monkeypatch.setattr(module, "Start", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "locked", lambda *_: pytest.fail("written to, as in no archive"))
     assert execute(asked) == first
 
 

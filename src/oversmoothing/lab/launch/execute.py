@@ -112,29 +112,39 @@ def obtain(config: DictConfig, wait: bool = False) -> tuple[dict[str, Any], bool
         InputError: bad input. The traceback of any error is left in ``error.txt``.
     """
     folder, first = run_folder(config), distributed.rank() == 0
-    with group(device(config.device)), locked(folder, wait):
+    with group(device(config.device)):
         known = distributed.from_first(result_in(folder) if first else None)
         code = own_code(config)
         if first:
             _tell_of_other_code(folder, known, code)
-        if not (missing := missing_seeds(config, known)):
-            return known, True
-        if first:
-            write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)
-        with _leaving_errors(folder), _sink(folder, config) as sink:
-            start = Start(config)
-            env = environment(config.device)
-            env |= {"data": getattr(start.parts.data, "checksum", None)}
-            env |= {"code": code} if code else {}
-            _require_same_data(folder, known, env["data"])
-            for seeds in start.groups(missing):
-                every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
-                own = (sink, every, env["data"])
-                recorder = Recorder(folder, seeds, config.checkpoint_seconds, *own)
-                known = _with_seeds(known, config, start, recorder, env)
-                if sink:
-                    sink.summarise(known)
-        return known, False
+        if not missing_seeds(config, known):
+            return known, True  # the folder may be one that cannot be written
+        with locked(folder, wait):
+            return _run_missing(config, code)
+
+
+def _run_missing(config: DictConfig, code: str | None) -> tuple[dict[str, Any], bool]:
+    """Runs the seeds that have no result by now; see ``obtain``."""
+    folder, first = run_folder(config), distributed.rank() == 0
+    known = distributed.from_first(result_in(folder) if first else None)
+    if not (missing := missing_seeds(config, known)):
+        return known, True
+    if first:
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(config), OUTPUTS)
+    with _leaving_errors(folder), _sink(folder, config) as sink:
+        start = Start(config)
+        env = environment(config.device)
+        env |= {"data": getattr(start.parts.data, "checksum", None)}
+        env |= {"code": code} if code else {}
+        _require_same_data(folder, known, env["data"])
+        for seeds in start.groups(missing):
+            every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
+            own = (sink, every, env["data"])
+            recorder = Recorder(folder, seeds, config.checkpoint_seconds, *own)
+            known = _with_seeds(known, config, start, recorder, env)
+            if sink:
+                sink.summarise(known)
+    return known, False
 
 
 def _with_seeds(
