@@ -41,6 +41,13 @@ def without_fused() -> nn.Module:
     return model
 
 
+def without_proj() -> nn.Module:
+    """As timm's Gemma 4, whose projection has another name."""
+    model = vit()
+    del model.blocks[0].attn.proj
+    return model
+
+
 def with_shared_norm() -> nn.Module:
     model = vit()
     model.blocks[1].norm1 = model.blocks[0].norm1
@@ -134,6 +141,7 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "jit": (lambda: torch.jit.script(nn.Linear(3, 3)), "pairnorm", {}, "model"),
     "single layer": (lambda: nn.Linear(3, 3), "pairnorm", {}, "model"),
     "no attention": (partial(timm.create_model, "resnet18"), "centered", {}, "model"),
+    "no projection": (without_proj, "pairnorm", {}, "model"),
     "not fused": (without_fused, "centered", {}, "model"),
     "patched": (patched, "centered", {}, "model"),
     "no attention in a block": (jamba, "centered", {}, "model"),
