@@ -116,7 +116,7 @@ def block_index(key: str, index: int, depth: int) -> int:
 def _containers(
     module: nn.Module, name: str, least: int = 2, kind: type[nn.Module] | None = None
 ) -> Iterator[tuple[str, nn.Module]]:
-    """Yields the outermost containers of ``least`` or more blocks of one class, ``kind`` if given."""
+    """Yields the outermost containers of ``least`` or more blocks of one class (``kind``)."""
     if isinstance(module, Site):
         return
     children = list(module.children())
