@@ -58,6 +58,12 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+def stacks_beside(model: nn.Module, layers: Iterable[str]) -> list[str]:
+    """Returns globs of the lists of blocks of one class that none of some layers belongs to."""
+    names = [readable(name) for name, stack in _containers(model, "") if not _plain(_kind(stack))]
+    return [f"{own}.*" for own in names if not any(name.startswith(f"{own}.") for name in layers)]
+
+
 def readable(name: str) -> str:
     """Returns the name of a module without the parts that torch.compile adds."""
     return ".".join(part for part in name.split(".") if part != COMPILED)
@@ -237,6 +243,17 @@ ALBERT = LayerPlaces(
 )
 TEXT_LAYERS = (BERT, ALBERT)
 WINDOWED = "timm.models.swin_transformer.SwinTransformerBlock"
+TOKENS_FIRST = (  # layers that get and return (N, B, C), without an attribute that says so
+    "transformers.models.fsmt.modeling_fsmt.DecoderLayer",
+    "transformers.models.fsmt.modeling_fsmt.EncoderLayer",
+    "transformers.models.xlnet.modeling_xlnet.XLNetLayer",
+)
+
+
+def tokens_first(layer: nn.Module) -> bool:
+    """Whether the tokens of a layer of transformers are (N, B, C)."""
+    kind = _class(layer)
+    return f"{kind.__module__}.{kind.__name__}" in TOKENS_FIRST
 
 
 def windows(block: nn.Module) -> bool:
