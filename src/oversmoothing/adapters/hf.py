@@ -90,7 +90,8 @@ def place(asked: Asked) -> list[Placed]:
     where = where or ("branches" if scale_branches(factories, dim) else None)
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        attentions, dim = _attentions(block), channels(block, factories)
+        attentions, wide = _attentions(block), _width(block)
+        dim = channels(block, factories) and wide
         sites = Sites(
             factories,
             dim,
@@ -100,10 +101,10 @@ def place(asked: Asked) -> list[Placed]:
         is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside") and windows(block):
-            placed.append(in_windows(block, sites.build("inside", dim or width(block)), context))
+            placed.append(in_windows(block, sites.build("inside", wide), context))
         elif sites.has("inside"):
             for attention in _checked(attentions, name, choice):
-                sizes = {"heads": _heads(attention), "channels": width(block)}
+                sizes = {"heads": _heads(attention), "channels": wide}
                 inside = sites.build("inside", _head_channels(attention), **sizes)
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
@@ -111,13 +112,13 @@ def place(asked: Asked) -> list[Placed]:
                 site.causal = None if known else is_causal(model, block)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
-            for place in _places(block, attentions, where, dim or width(block)):
+            for place in _places(block, attentions, where, wide):
                 module = block.get_submodule(place.module)
                 kind = BeforeModule if place.before else AfterModule
                 site = kind(sites.build("after", dim), context, current)
                 _require_batch_first(name, block, site)
-                if _is_norm(module, dim or width(block)):
-                    site.width = dim or width(block)  # a norm may have no weight that tells it
+                if _is_norm(module, wide):
+                    site.width = wide  # a norm may have no weight that tells it
                 placed.append(Placed(module, site))
     return placed
 
@@ -305,6 +306,17 @@ def _branches(block: nn.Module, attentions: list[nn.Module]) -> list[Place]:
     return [Place(name, before=False) for name in names]
 
 
+def _width(block: nn.Module) -> int:
+    """Returns the channels of a block's tokens: of its own norms, not of those inside a mixer."""
+    weights = [getattr(child, "weight", None) for child in block.children() if _names_norm(child)]
+    known = [len(w) for w in weights if isinstance(w, Tensor) and w.dim() == 1]
+    return known[-1] if known else width(block)
+
+
+def _names_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
 def _is_norm(module: nn.Module, dim: int) -> bool:
     """Whether a module normalises tokens of ``dim`` channels and does nothing else.
 
@@ -315,5 +327,4 @@ def _is_norm(module: nn.Module, dim: int) -> bool:
         return False
     own = [m for m in module.modules() if m is module or [*m.parameters(recurse=False)]]
     weight = getattr(module, "weight", None)
-    named = all("norm" in type(m).__name__.lower() for m in own)
-    return named and (weight is None or weight.numel() == dim)
+    return all(map(_names_norm, own)) and (weight is None or weight.numel() == dim)

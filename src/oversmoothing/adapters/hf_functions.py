@@ -74,7 +74,7 @@ class InsideFunction(InsideAttention):
         causal = getattr(module, "is_causal", True) if causal is None else causal
         if name not in FUNCTIONS:  # its padding is that of the model's arguments
             attention_mask, causal = None, bool(self.causal)
-        elif causal := causal and attention_mask is None and N_q > 1:
+        elif causal := causal and name == "sdpa" and attention_mask is None and N_q > 1:
             value = value[:, :, :N_q]  # a static cache ends in empty values
         mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
         return mixed.transpose(1, 2).contiguous(), weights
