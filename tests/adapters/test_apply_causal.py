@@ -118,8 +118,8 @@ def whisper() -> nn.Module:
     return hf.WhisperModel(hf.WhisperConfig(**MIXED, **special, num_mel_bins=8))
 
 
-def xlnet() -> nn.Module:
-    return hf.XLNetModel(hf.XLNetConfig(d_model=16, n_layer=2, n_head=2, d_inner=32, vocab_size=50))
+def vilt() -> nn.Module:
+    return hf.ViltModel(hf.ViltConfig(**SIZES, intermediate_size=32, image_size=32, patch_size=8))
 
 
 BOTH_WAYS = {
@@ -148,7 +148,7 @@ def mvp() -> nn.Module:
     return hf.MvpModel(hf.MvpConfig(**MIXED)).decoder
 
 
-UNKNOWN = {"xlnet": xlnet, "mvp": mvp}
+UNKNOWN = {"vilt": vilt, "mvp": mvp}
 CERTAIN = {"gpt2": gpt2, "llama": llama, "whisper": lambda: whisper().decoder}
 
 

@@ -46,6 +46,13 @@ def torchvisions() -> nn.Module:
     return torchvision.models.VisionTransformer(32, 16, 2, 2, 16, 16)
 
 
+def without_proj() -> nn.Module:
+    """As timm's Gemma 4, whose projection has another name."""
+    model = vit()
+    del model.blocks[0].attn.proj
+    return model
+
+
 def with_shared_norm() -> nn.Module:
     model = vit()
     model.blocks[1].norm1 = model.blocks[0].norm1
@@ -72,6 +79,38 @@ def group_vit() -> nn.Module:
         image_size=32, patch_size=8, num_group_tokens=[4, 2, 0],
         num_output_groups=[4, 2, 0])  # fmt: skip
     return hf.GroupViTVisionModel(config)
+
+
+def sparse() -> nn.Module:
+    """Its attention calls no attention function; that of the decoder in the same file does."""
+    config = hf.BigBirdPegasusConfig(
+        d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=16, vocab_size=9,
+        decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=16)  # fmt: skip
+    return hf.BigBirdPegasusModel(config).encoder
+
+
+def headless_config() -> nn.Module:
+    """Only the attention itself knows its heads."""
+    model = bert()
+    for layer in model.encoder.layer:
+        layer.attention.self.config = hf.PretrainedConfig()
+        layer.attention.self.config._attn_implementation = "sdpa"
+        del layer.attention.self.attention_head_size
+    return model
+
+
+def xlnet() -> nn.Module:
+    config = hf.XLNetConfig(d_model=16, n_layer=2, n_head=2, d_inner=16, vocab_size=9)
+    return hf.XLNetModel(config)
+
+
+def streams() -> nn.Module:
+    """Before the norms of its hyper-connections, the streams are side by side."""
+    config = hf.DeepseekV4Config(
+        **SIZES, intermediate_size=16, head_dim=8, num_key_value_heads=1, vocab_size=9,
+        q_lora_rank=8, o_lora_rank=8, o_groups=1, n_routed_experts=2, num_experts_per_tok=1,
+        moe_intermediate_size=8)  # fmt: skip
+    return hf.DeepseekV4Model(config)
 
 
 def sinks() -> nn.Module:
@@ -139,9 +178,15 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "jit": (lambda: torch.jit.script(nn.Linear(3, 3)), "pairnorm", {}, "model"),
     "single layer": (lambda: nn.Linear(3, 3), "pairnorm", {}, "model"),
     "no attention": (partial(timm.create_model, "resnet18"), "centered", {}, "model"),
+    "no projection": (without_proj, "pairnorm", {}, "model"),
     "not fused": (without_fused, "centered", {}, "model"),
     "patched": (patched, "centered", {}, "model"),
     "no attention in a block": (jamba, "centered", {}, "model"),
+    "no attention function": (sparse, "centered", {}, "model"),
+    "unknown channels": (headless_config, "centered", {}, "model"),
+    "tokens first in text": (xlnet, "pairnorm", {"causal": False}, "model"),
+    "a pattern, tokens first": (
+        xlnet, "pairnorm", {"causal": False, "where": "layer.*.ff"}, "where"),
     "no norm": (group_vit, "layernorm", {}, "where"),
     "a product, in windows": (windows, Scale, {}, "aggregator"),
     "branches with norms, in windows": (partial(windows, "Swinv2"), "rezero", {}, "where"),
@@ -178,11 +223,17 @@ def later(name: str) -> nn.Module:
     return model
 
 
+def attend() -> partial:
+    inside = osm.apply(bert(), "centered").encoder.layer[0].attention.self.inside
+    return partial(inside.attend, nn.Identity())
+
+
 def batch_of(nodes: int) -> Tensor:
     return torch.zeros(nodes, dtype=torch.long)
 
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+QKV = [torch.randn(1, 2, 3, 8)] * 3
 CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the argument
     "feature map": (
         lambda: osm.apply(timm.create_model("resnet18"), Push, where="layer*.0.bn1"),
@@ -210,9 +261,11 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
         lambda: partial(osm.apply(encoder(), "centered").layers[0], is_causal=True),
         (torch.randn(2, 3, 16),), "attn_mask"),
     "keys are selected": (
-        lambda: partial(osm.apply(bert(), "centered").encoder.layer[0].attention.self.inside.attend,
-                        nn.Identity(), indices=torch.zeros(1, 3, 2)),
-        (*[torch.randn(1, 2, 3, 8)] * 3, None), "model"),
+        lambda: partial(attend(), indices=torch.zeros(1, 3, 2)), (*QKV, None), "model"),
+    "sinks of a call": (
+        lambda: partial(attend(), sinks=torch.zeros(1, 2, 3, 1)), (*QKV, None), "model"),
+    "streams": (
+        lambda: osm.apply(streams(), "nodenorm"), (torch.ones(1, 3, dtype=torch.long),), "where"),
 }  # fmt: skip
 
 

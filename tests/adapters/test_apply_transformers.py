@@ -73,6 +73,9 @@ NORMS: dict[str, tuple] = {  # model, input, the tokens at the places, number of
     "in a mixer": (lambda: hf.Mamba2Model(hf.Mamba2Config(
         hidden_size=16, num_hidden_layers=2, vocab_size=50, num_heads=4, head_dim=8, n_groups=1)),
         WORDS, (2, 7, 16), 2),
+    "in a mixer, last": (lambda: hf.FalconMambaModel(hf.FalconMambaConfig(
+        hidden_size=16, num_hidden_layers=2, vocab_size=50, state_size=4)),
+            WORDS, (2, 7, 16), 2),
 }  # fmt: skip
 
 
@@ -85,7 +88,7 @@ def test_the_default_places_are_the_norms_of_tokens(kind: str) -> None:
     for place in places:
         place.register_forward_hook(lambda m, args, out: seen.add(tuple(args[0].shape)))
     assert model(x)[0].isfinite().all() and len(places) == count and seen == {shape}
-    if kind != "in a mixer":  # which is causal
+    if "in a mixer" not in kind:  # which is causal
         osm.apply(osm.remove(model), "pairnorm")  # needs no number of channels
         assert sum(isinstance(m, osm.PairNorm) for m in model.modules()) == count
 
@@ -153,6 +156,17 @@ def test_masks_of_minus_ten_thousand_hide_padding() -> None:
     padded = model(WORDS, attention_mask=PADDED)[0][1, :5]
     alone = model(WORDS[1:, :5], attention_mask=PADDED[1:, :5])[0][0]
     torch.testing.assert_close(padded, alone, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_without_a_mask_eager_attention_sees_all_tokens() -> None:
+    """Also if the attention does not say whether it is causal."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 50}
+    model = hf.SplinterModel(hf.SplinterConfig(**sizes, intermediate_size=8)).double().eval()
+    osm.apply(model, "centered")
+    padded = model(WORDS, attention_mask=PADDED)[0][1, :5]
+    alone = model(WORDS[1:, :5])[0][0]
+    torch.testing.assert_close(padded, alone, **EXACT)
 
 
 def clip() -> hf.CLIPModel:

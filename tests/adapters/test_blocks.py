@@ -74,6 +74,8 @@ class Alternating(nn.Module):
         (lambda: hf.BertModel(hf.BertConfig(**SMALL, intermediate_size=8)), "encoder.layer.0", 3),
         (lambda: hf.LlamaModel(hf.LlamaConfig(**SMALL, intermediate_size=8)), "layers.0", 3),
         (lambda: hf.T5Model(hf.T5Config(**T5)), "encoder.block.0", 4),
+        (lambda: hf.T5Model(hf.T5Config(**T5, num_decoder_layers=1)), "encoder.block.0", 3),
+        (lambda: timm.create_model("resnest14d"), "layer1.0", 4),
         (lambda: pyg.GCN(4, 8, 5), "convs.0", 5),
         (OwnGNN, "first", 2),
         (Headed, "conv1", 2),

@@ -294,3 +294,16 @@ def test_masks_of_prompt_and_prefix_tuning() -> None:
         cache = model(IDS[:, :3]).past_key_values
     inputs = {"input_ids": IDS[:, 3:], "attention_mask": ones(5, 7, 7), "past_key_values": cache}
     assert osm.diagnose(model, **inputs).tokens == (2, 4)
+
+
+def test_tokens_that_a_model_adds_are_noted_and_can_be_left_out() -> None:
+    """As the padding of Longformer's windows, and the prompt of CPM-Ant."""
+
+    class Prompted(Blocks):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(torch.cat([x, torch.ones_like(x)], dim=1))
+
+    model, x = Prompted(), draw(3, 5, 8)
+    assert "10 tokens for 5" in " ".join(osm.diagnose(model, x).notes)
+    only = osm.diagnose(model, x, mask=(torch.arange(10) < 5).expand(3, -1))
+    assert only.tokens == (5, 5) and not any("tokens for" in note for note in only.notes)

@@ -146,6 +146,20 @@ def test_encoder_and_decoder_have_masks_of_their_own() -> None:
     assert report["cosine"] == pytest.approx(cosines(states, kept), rel=1e-6)
 
 
+def test_a_dictionary_of_masks_is_made_of_the_mask_of_the_model() -> None:
+    """As in Gemma 3, whose outer model passes one mask for each kind of attention."""
+    text = {**LLAMA, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    vision = {**VIT, "patch_size": 8, "intermediate_size": 8}
+    text |= {"num_hidden_layers": 4}
+    config = hf.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    torch.manual_seed(0)
+    model, mask = hf.Gemma3Model(config), torch.ones_like(IDS)
+    mask[:, 5:] = 0
+    padded = osm.diagnose(model, input_ids=IDS, attention_mask=mask)
+    alone = osm.diagnose(model, input_ids=IDS[:, :5])
+    assert padded.tokens == (5, 5) and padded["norm"] == pytest.approx(alone["norm"], rel=1e-5)
+
+
 def test_masks_of_torch_transformer() -> None:
     torch.manual_seed(0)
     model = nn.Transformer(8, 2, 1, 2, 8, batch_first=True).eval()

@@ -48,6 +48,14 @@ class Direct(Blocks):
         return self.blocks[1].inner(self.blocks[0].inner(x))
 
 
+class TwoStacks(Blocks):
+    """The larger stack is for other inputs, such as images."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda x: x)
+        self.visual = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 64) for _ in range(2))
+
+
 def gcn() -> nn.Module:
     return pyg.GCN(3, 8, 2)
 
@@ -105,6 +113,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str]] = {  # 
     "pairs": (Blocks, (X,), {"pairs": {"first": 0}}, "pairs"),
     "pair of a metric": (Blocks, (X,), {"pairs": {"norm": (0, 1)}}, "pairs"),
     "pair elsewhere": (Blocks, (X,), {"pairs": {"first": (0, 5)}}, "pairs"),
+    "streams": (returning(lambda x: x[:, :, None].expand(-1, -1, 4, -1)), (X,), {},
+                r"layers: .*blocks\.0\.inner$|"),
+    "streams first": (returning(lambda x: x.expand(4, -1, -1, -1)), (X,), {}, "layers"),
+    "not called, beside others": (TwoStacks, (X,), {}, r"layers: .*such as blocks\.\*$|"),
     "called inside": (lambda: Direct(lambda x: x), (X,), {}, r"layers: .*blocks\.0\.inner$|"),
     "no inputs": (Blocks, (), {}, "inputs"),
     "nested": (encoder, (torch.nested.nested_tensor([*X]),), {}, "inputs"),

@@ -26,20 +26,20 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are the children of a ``ModuleList``, ``ModuleDict`` or ``Sequential`` whose children
     have parameters and are all of one class. The container with the most parameters sets the class;
-    the children of other containers of this class are also blocks, as in a ResNet or a T5. Without
-    any, the graph convolutions of torch-geometric are used, then the largest ``ModuleList`` of
-    blocks of several classes, then containers of single layers, such as Linear, then the only child
-    of the largest container, as in an ALBERT, which calls one block several times.
+    the children of other containers of this class are also blocks, as in a ResNet or a T5, also if
+    they have one child. Without any, the graph convolutions of torch-geometric are used, then the
+    largest ``ModuleList`` of blocks of several classes, then containers of single layers, such as
+    Linear, then containers of one child, as in an ALBERT, which calls one block several times.
 
     Raises:
         InputError: the model has no repeated blocks.
     """
     every = list(_containers(model, ""))
-    stacks = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
+    alike = [(name, stack) for name, stack in every if not _plain(_kind(stack))]
     convolutions = {readable(n): m for n, m in model.named_modules() if convolves(m)}
-    if not stacks and len(convolutions) > 1:
+    if not alike and len(convolutions) > 1:
         return convolutions
-    stacks = stacks or _largest(_mixed(model)) or every or _largest(_containers(model, "", 1))
+    stacks = alike or _largest(_mixed(model)) or every or [*_containers(model, "", 1)]
     if not stacks:
         examples = _examples(model)
         way = f"name the modules to look at, for example layers={examples}"
@@ -48,12 +48,20 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
             f"{way if examples else 'give the model around it'}"
         )
     kind = _kind(_largest(stacks)[0][1])
+    if alike and not issubclass(kind, CONTAINERS):
+        stacks = [*_containers(model, "", 1, kind)]
     return {
         readable(f"{name}.{index}".lstrip(".")): uncompiled(block)
         for name, stack in stacks
         if _kind(stack) is kind
         for index, block in stack.named_children()
     }
+
+
+def stacks_beside(model: nn.Module, layers: Iterable[str]) -> list[str]:
+    """Returns globs of the lists of blocks of one class that none of some layers belongs to."""
+    names = [readable(name) for name, stack in _containers(model, "") if not _plain(_kind(stack))]
+    return [f"{own}.*" for own in names if not any(name.startswith(f"{own}.") for name in layers)]
 
 
 def readable(name: str) -> str:
@@ -111,18 +119,21 @@ def block_index(key: str, index: int, depth: int) -> int:
     return int(index) % depth
 
 
-def _containers(module: nn.Module, name: str, least: int = 2) -> Iterator[tuple[str, nn.Module]]:
-    """Yields the outermost containers of ``least`` or more blocks of one class."""
+def _containers(
+    module: nn.Module, name: str, least: int = 2, kind: type[nn.Module] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yields the outermost containers of ``least`` or more blocks of one class (``kind``)."""
     if isinstance(module, Site):
         return
     children = list(module.children())
     alike = isinstance(module, CONTAINERS) and len(children) >= least and _alike(children)
+    alike = alike and kind in (None, _class(children[0]))
     if alike and not isinstance(children[0], nn.ModuleList):  # stages, as in timm's Twins
         yield name, module
         return
     for own, child in module.named_children():
         if own != "parametrizations" or not is_parametrized(module):
-            yield from _containers(child, f"{name}.{own}".lstrip("."), least)
+            yield from _containers(child, f"{name}.{own}".lstrip("."), least, kind)
 
 
 def _mixed(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -232,6 +243,17 @@ ALBERT = LayerPlaces(
 )
 TEXT_LAYERS = (BERT, ALBERT)
 WINDOWED = "timm.models.swin_transformer.SwinTransformerBlock"
+TOKENS_FIRST = (  # layers that get and return (N, B, C), without an attribute that says so
+    "transformers.models.fsmt.modeling_fsmt.DecoderLayer",
+    "transformers.models.fsmt.modeling_fsmt.EncoderLayer",
+    "transformers.models.xlnet.modeling_xlnet.XLNetLayer",
+)
+
+
+def tokens_first(layer: nn.Module) -> bool:
+    """Whether the tokens of a layer of transformers are (N, B, C)."""
+    kind = _class(layer)
+    return f"{kind.__module__}.{kind.__name__}" in TOKENS_FIRST
 
 
 def windows(block: nn.Module) -> bool:

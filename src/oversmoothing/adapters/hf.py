@@ -1,35 +1,24 @@
-"""Places for aggregators in the models of transformers.
+"""Places for aggregators in the models of transformers."""
 
-Inside the attention, aggregators use transformers' ``AttentionInterface``. The chosen attention
-modules get a copy of their configuration that names ``mix`` as the attention function; ``mix``
-calls the previous function. The model's own configuration does not change.
-"""
-
-import copy
 import inspect
-import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Iterable
+from functools import cache, partial
 from inspect import signature
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, AttentionInterface, PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
-from oversmoothing.adapters.attention import InsideAttention, Replacing, in_windows
-from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, windows
+from oversmoothing.adapters.attention import in_windows
+from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, tokens_first, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
+from oversmoothing.adapters.hf_functions import FUNCTIONS, InsideFunction, of_file, with_sinks
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, Site, channels, width
 from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
-FUNCTIONS = ("sdpa", "eager")  # attention functions whose masks ``mix`` understands
-ATTENTION = "oversmoothing"  # the name of ``mix`` among transformers' attention functions
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 ADDS_INPUTS = True  # every block adds its input to its branches
 MLPS = ("mlp", "feed_forward", "ffn")
@@ -84,141 +73,6 @@ READERS = {  # arguments that tell the groups of tokens; the first that a model 
 }
 
 
-class InsideFunction(InsideAttention):
-    """Acts on the product of M and V in every head of an attention of transformers.
-
-    Attributes:
-        config: the previous configuration of the attention, which names its attention function.
-        causal: whether the model is causal; for functions whose masks ``mix`` does not understand.
-    """
-
-    causal: bool | None = None
-
-    def check(self, module: nn.Module) -> None:
-        """Accepts every module: a patched forward also calls the attention function."""
-
-    def connect(self, module: nn.Module) -> None:
-        self.config = module.config
-        module.config = copy.copy(module.config)
-        module.config._attn_implementation = {"": ATTENTION}  # leaves parts of it as they are
-
-    def detach(self, module: nn.Module) -> None:
-        module.config = self.config
-        Site.detach(self, module)
-
-    def attend(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Computes attention by the module's own function, and applies the aggregators.
-
-        Raises:
-            InputError: the mask does not tell which values are seen, the cache is paged, the
-                function selects keys, or it cannot show maps that an aggregator changes.
-        """
-        name = self.config._attn_implementation or "sdpa"
-        if name in FUNCTIONS:
-            _require_readable(attention_mask)
-        else:
-            self._require_known(module, name, value.shape[2], options)
-        if options.get("cache") is not None:
-            raise InputError("cache: aggregators cannot follow a paged cache; use model.generate")
-        if options.get("indices") is not None:
-            raise InputError(
-                f"model: {type(module).__name__} selects its keys inside the attention "
-                "function, where aggregators cannot act; choose one that acts after the attention"
-            )
-        function, value = _function(module, name), self.before(value)
-        with self._forming(name):
-            mixed, weights = function(module, query, key, value, attention_mask, **options)
-        causal, N_q = options.get("is_causal"), query.shape[2]
-        causal = getattr(module, "is_causal", True) if causal is None else causal
-        if name not in FUNCTIONS:  # its padding is that of the model's arguments
-            attention_mask, causal = None, bool(self.causal)
-        elif causal := causal and attention_mask is None and N_q > 1:
-            value = value[:, :, :N_q]  # a static cache ends in empty values
-        mixed = self.mix(mixed.transpose(1, 2), value, attention_mask, causal)
-        return mixed.transpose(1, 2).contiguous(), weights
-
-    def _forming(self, name: str) -> AbstractContextManager:
-        """Returns a context in which an attention function forms its maps if they are read."""
-        if not self.reads_maps:
-            return nullcontext()
-        if name != "sdpa":
-            raise InputError(
-                f"model: attention function {name} does not show its maps to re-attention; call "
-                "model.set_attn_implementation('sdpa')"
-            )
-        return Replacing(F.scaled_dot_product_attention, self.product)
-
-    def _require_known(
-        self, module: nn.Module, name: str, num_tokens: int, options: dict[str, Any]
-    ) -> None:
-        """Checks that the tokens that each token sees are known, for a function such as flash."""
-        window = options.get("sliding_window") or getattr(module, "sliding_window", None)
-        packed = options.get("cu_seq_lens_q") is not None
-        if self.current is None or self.causal is None:
-            raise InputError(
-                f"model: attention function {name} has masks that aggregators cannot read; call "
-                "model.set_attn_implementation before oversmoothing.apply, which then reads the "
-                "model's own arguments, or choose sdpa"
-            )
-        if packed or (isinstance(window, int) and num_tokens > window):
-            raise InputError(
-                f"model: attention function {name} gets packed texts or a sliding window, which "
-                "aggregators cannot read; call model.set_attn_implementation('sdpa')"
-            )
-
-
-class InsteadOfFunction(InsideFunction):
-    """Acts instead of an attention whose query, key and value are the input of the layer."""
-
-    name = "instead"
-
-    def attend(self, module: nn.Module, query: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
-        x = query.transpose(1, 2)
-        return self.act(x.flatten(2)).view(x.shape), None
-
-
-def mix(module: nn.Module, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
-    """Computes attention with aggregators; an attention function for transformers.
-
-    Shapes: query (B, heads, N_q, C), key, value (B, heads or fewer, N, C) -> (B, N_q, heads, C).
-    """
-    site = module.inside if hasattr(module, "inside") else module.instead
-    return site.attend(module, *args, **options)
-
-
-AttentionInterface.register(ATTENTION, mix)
-
-
-def of_file(module: nn.Module, name: str) -> Any:
-    """Returns a name defined in the file of a module's class or of a base class; None if absent."""
-    homes = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
-    return next((home[name] for home in homes if name in home), None)
-
-
-def _function(module: nn.Module, name: str) -> Callable:
-    """Returns the attention function of a name; ``eager`` is that of the model's own file."""
-    if name != "eager":
-        return ALL_ATTENTION_FUNCTIONS[name]
-    return of_file(module, "eager_attention_forward")
-
-
-def _require_readable(mask: Any) -> None:
-    if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
-        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputError(
-            f"attention_mask: expected one for queries and keys, (B, 1, N_q, N), got {got}; "
-            "set the attention function back to sdpa or eager"
-        )
-
-
 def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the blocks.
 
@@ -236,7 +90,8 @@ def place(asked: Asked) -> list[Placed]:
     where = where or ("branches" if scale_branches(factories, dim) else None)
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
-        attentions, dim = _attentions(block), channels(block, factories)
+        attentions, wide = _attentions(block), _width(block)
+        dim = channels(block, factories) and wide
         sites = Sites(
             factories,
             dim,
@@ -246,10 +101,10 @@ def place(asked: Asked) -> list[Placed]:
         is_text = any(layout.fits(block) for layout in TEXT_LAYERS)  # begins with CLS
         context = Context(prefix=prefix_of(model, name) or int(is_text))
         if sites.has("inside") and windows(block):
-            placed.append(in_windows(block, sites.build("inside", dim or width(block)), context))
+            placed.append(in_windows(block, sites.build("inside", wide), context))
         elif sites.has("inside"):
             for attention in _checked(attentions, name, choice):
-                sizes = {"heads": _heads(attention), "channels": width(block)}
+                sizes = {"heads": _heads(attention), "channels": wide}
                 inside = sites.build("inside", _head_channels(attention), **sizes)
                 masked = all(aggregator.can_be_causal for aggregator in inside)
                 known = (attention.config._attn_implementation or "sdpa") in FUNCTIONS
@@ -257,11 +112,23 @@ def place(asked: Asked) -> list[Placed]:
                 site.causal = None if known else is_causal(model, block)
                 placed.append(Placed(attention, site))
         if sites.has("after"):
-            for place in _places(block, attentions, where, dim or width(block)):
+            for place in _places(block, attentions, where, wide):
+                module = block.get_submodule(place.module)
                 kind = BeforeModule if place.before else AfterModule
                 site = kind(sites.build("after", dim), context, current)
-                placed.append(Placed(block.get_submodule(place.module), site))
+                _require_batch_first(name, block, site)
+                if _is_norm(module, wide):
+                    site.width = wide  # a norm may have no weight that tells it
+                placed.append(Placed(module, site))
     return placed
+
+
+def _require_batch_first(name: str, block: nn.Module, site: Site) -> None:
+    if tokens_first(block) and not site.tokenwise:
+        raise InputError(
+            f"model: tokens of {name} ({type(block).__name__}) are (N, B, C); give where= as a "
+            "pattern of module names, with layout=NBC"
+        )
 
 
 def is_causal(model: nn.Module, part: nn.Module) -> bool | None:
@@ -317,7 +184,12 @@ def _innermost(model: nn.Module, part: nn.Module) -> nn.Module:
 def _names_in(owner: nn.Module) -> set[str]:
     """Returns the names that the methods of a model use, such as those of functions."""
     kinds = [k for k in type(owner).__mro__ if issubclass(k, PreTrainedModel)][:-1]  # its own
-    methods = (inspect.unwrap(m) for kind in kinds for m in vars(kind).values() if callable(m))
+    return {name for kind in kinds for name in _names_of(kind)}
+
+
+@cache
+def _names_of(kind: type) -> set[str]:
+    methods = (inspect.unwrap(method) for method in vars(kind).values() if callable(method))
     return {n for m in methods for n in getattr(getattr(m, "__code__", None), "co_names", ())}
 
 
@@ -350,9 +222,16 @@ def _is_linear(module: nn.Module) -> bool:
     return hasattr(module, "out_features") or foreign and any(map(_is_linear, module.children()))
 
 
+def _calls_function(attention: nn.Module) -> bool:
+    """Whether an attention calls an attention function, which others in its file may do alone."""
+    return any("ALL_ATTENTION_FUNCTIONS" in _names_of(kind) for kind in type(attention).__mro__)
+
+
 def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.Module]:
+    attentions = list(filter(_calls_function, attentions))
     if not attentions:
-        others = [i for i, block in enumerate(choice.every.values()) if _attentions(block)]
+        blocks = enumerate(choice.every.values())
+        others = [i for i, block in blocks if any(map(_calls_function, _attentions(block)))]
         raise InputError(
             f"model: {name} ({type(choice.blocks[name]).__name__}) has no attention that goes "
             "through transformers' AttentionInterface; it offers only: after"
@@ -361,23 +240,29 @@ def _checked(attentions: list[nn.Module], name: str, choice: Choice) -> list[nn.
         )
     for attention in attentions:
         if isinstance(getattr(attention, "sinks", None), Tensor):
-            raise InputError(
-                f"model: {type(attention).__name__} has attention sinks, so the rows of its matrix "
-                "sum to less than 1; choose a method that acts after the mixing"
-            )
+            raise InputError(with_sinks(attention))
     return attentions
 
 
 def _heads(attention: nn.Module) -> int:
     found = (getattr(attention, name, None) for name in ("num_heads", "num_attention_heads"))
-    return next((n for n in found if isinstance(n, int)), attention.config.num_attention_heads)
+    return next((n for n in found if isinstance(n, int)), None) or _of_config(attention)
 
 
 def _head_channels(attention: nn.Module) -> int:
     for name in ("head_dim", "attention_head_size", "key_value_proj_dim"):
         if isinstance(size := getattr(attention, name, None), int):
             return size
-    return attention.config.hidden_size // attention.config.num_attention_heads
+    return _of_config(attention, "hidden_size") // _heads(attention)
+
+
+def _of_config(attention: nn.Module, name: str = "num_attention_heads") -> int:
+    if isinstance(size := getattr(attention.config, name, None), int):
+        return size
+    raise InputError(
+        f"model: {type(attention).__name__} does not tell its {name}; choose a method that acts "
+        "after the mixing"
+    )
 
 
 def _places(
@@ -421,6 +306,17 @@ def _branches(block: nn.Module, attentions: list[nn.Module]) -> list[Place]:
     return [Place(name, before=False) for name in names]
 
 
+def _width(block: nn.Module) -> int:
+    """Returns the channels of a block's tokens: of its own norms, not of those inside a mixer."""
+    weights = [getattr(child, "weight", None) for child in block.children() if _names_norm(child)]
+    known = [len(w) for w in weights if isinstance(w, Tensor) and w.dim() == 1]
+    return known[-1] if known else width(block)
+
+
+def _names_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
 def _is_norm(module: nn.Module, dim: int) -> bool:
     """Whether a module normalises tokens of ``dim`` channels and does nothing else.
 
@@ -431,5 +327,4 @@ def _is_norm(module: nn.Module, dim: int) -> bool:
         return False
     own = [m for m in module.modules() if m is module or [*m.parameters(recurse=False)]]
     weight = getattr(module, "weight", None)
-    named = all("norm" in type(m).__name__.lower() for m in own)
-    return named and (weight is None or weight.numel() == dim)
+    return all(map(_names_norm, own)) and (weight is None or weight.numel() == dim)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 import oversmoothing.aggregators
-from oversmoothing.adapters.blocks import readable
+from oversmoothing.adapters.blocks import readable, tokens_first
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.convolutions import AfterConvolution
 from oversmoothing.adapters.multihead import AfterMultihead
@@ -261,7 +261,12 @@ def _require_called(model: nn.Module, name: str) -> None:
 
 def _require_batch_first(model: nn.Module, name: str) -> None:
     """Checks that no attention or recurrent layer around a module expects tokens (N, B, C)."""
-    near = [child for module in parents_of(model, name).values() for child in module.children()]
+    parents = parents_of(model, name).values()
+    if first := [
+        type(m).__name__ for m in (*parents, model.get_submodule(name)) if tokens_first(m)
+    ]:
+        raise InputError(f"where: tokens at {name} are (N, B, C) in {first[0]}; give layout=NBC")
+    near = [child for module in parents for child in module.children()]
     for module in (*near, *model.get_submodule(name).modules()):
         if getattr(module, "batch_first", True) is False:
             raise InputError(

@@ -146,9 +146,14 @@ class Site(Chain):
 
 
 class BeforeModule(Site):
-    """Acts on the first input of a module."""
+    """Acts on the first input of a module.
+
+    Attributes:
+        width: channels of the tokens at a module whose weight does not tell it; 0 if unknown.
+    """
 
     name = "before"
+    width = 0
 
     def connect(self, module: nn.Module) -> None:
         self.first = next(iter(signature(module.forward).parameters), "")
@@ -196,7 +201,8 @@ class AfterModule(Site):
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     weight = getattr(module, "weight", None)
-    width = len(weight) if isinstance(weight, Tensor) and weight.dim() == 1 else 0
+    one = isinstance(weight, Tensor) and weight.dim() == 1
+    width = len(weight) if one else module.before.width
     if args:
         return (module.before.act(_tokens(args[0], module, width)), *args[1:]), kwargs
     first = module.before.first if module.before.first in kwargs else next(iter(kwargs))

@@ -4,7 +4,7 @@ A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ NORMS = {  # place -> norms of a block before which aggregators act
 }
 ADDS_INPUTS = True  # every block adds its input to its branches
 PLACES = tuple(NORMS)
-PARTS = ("attn", "norm1", "norm2")
+PARTS = ("attn", "attn.proj", "norm1", "norm2")
 SCALES = ("ls1", "ls2", "gamma_1", "gamma_2")  # factors of the branches (LayerScale)
 WHOLE = (  # attention classes that mix all tokens by torch's fused attention
     "timm.layers.attention.Attention",
@@ -139,13 +139,19 @@ def _pads(model: nn.Module) -> bool:
 
 
 def _channels(name: str, block: nn.Module) -> int:
-    if missing := [p for p in PARTS if not isinstance(getattr(block, p, None), nn.Module)]:
+    if missing := [part for part in PARTS if not _has(block, part)]:
         raise InputError(
             f"model: {name} ({type(block).__name__}) has no {missing[0]}, and methods need a block "
-            f"with {', '.join(PARTS)}; or give where= as a pattern of module names whose outputs "
-            f"are tokens (B, N, C), such as where='{name.rpartition('.')[0]}.*'"
+            f"with {', '.join(PARTS)}; for a method after the mixing give where= as a pattern of "
+            "module names whose outputs are tokens (B, N, C), such as "
+            f"where='{name.rpartition('.')[0]}.*'"
         )
     return linear_in(block.attn.proj).out_features
+
+
+def _has(module: nn.Module, part: str) -> bool:
+    found = reduce(lambda outer, name: getattr(outer, name, None), part.split("."), module)
+    return isinstance(found, nn.Module)
 
 
 def _in_windows(name: str, block: nn.Module, sites: Sites, at: At) -> list[Placed]:

@@ -1,6 +1,6 @@
 """The padding mask that applies to a layer, among those that modules of a running model get."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -75,7 +75,7 @@ class Padding:
                 if mask.shape == shape and not (inner and _adds(which, mask)):
                     return _kept(which, mask)
                 unfit = unfit if inner else (which, mask)
-            if self._decides(module) and all(mask.dim() == 2 for _, mask in masks):
+            if self._decides(module, masks):
                 break
         return None if unfit is None or self.packed else _kept(*unfit)
 
@@ -109,11 +109,18 @@ class Padding:
             if isinstance(mask := self._given.get(module, {}).get(which), Tensor):
                 yield which, mask.flatten(1) if which in OF_PATCHES else mask
 
-    def _decides(self, module: nn.Module) -> bool:
-        """Whether masks of the modules around a module do not apply to its tokens."""
+    def _decides(self, module: nn.Module, masks: Sequence[tuple[str, Tensor]]) -> bool:
+        """Whether masks of the modules around a module do not apply to its tokens.
+
+        They do if it gets masks that were made of them, (B, 1, N, N) or a dictionary.
+        """
+        if any(mask.dim() != 2 for _, mask in masks):
+            return False
         if isinstance(module, nn.TransformerDecoder | nn.TransformerDecoderLayer):
             return True
-        return module in self._given and is_model(module)
+        given = self._given.get(module)
+        made = any(isinstance((given or {}).get(name), Mapping) for name in NAMES)
+        return given is not None and is_model(module) and not made
 
 
 def is_model(module: nn.Module) -> bool:

@@ -200,11 +200,38 @@ class Plan:
             return B
         return max(B * known, *(shape[0] for shape in self.shapes))  # images and their texts differ
 
+    def added(self, x: Tensor, unit: str) -> list[str]:
+        """Says if a layer has more tokens than every input. Shapes: x (B, N, C)."""
+        images = any(len(shape) > 3 for shape in self.shapes)
+        known = self.options.mask is not None or self.options.segments is not None
+        if unit != "tokens" or x.dim() != 3 or images or known or not self.shapes:
+            return []
+        longest = max(shape[1] for shape in self.shapes)
+        return [
+            f"The layers have {x.shape[1]} tokens for {longest} of the inputs: tokens that the "
+            "model adds (padding of windows, prompts) count; mask= leaves them out."
+        ] * (x.shape[1] > longest)
+
     def layout(self, name: str, output: Any) -> str | None:
         """Returns BHWC for a feature map inside a timm model of this format; else None."""
         around = parents_of(self.model, name).values()
         last = any(getattr(module, "output_fmt", None) == "NHWC" for module in around)
         return "BHWC" if last and isinstance(output, Tensor) and output.dim() == 4 else None
+
+    def require_one_stream(self, name: str, layer: nn.Module, x: Tensor) -> None:
+        """Checks that an output of four axes is no bundle of sequences (hyper-connections, AltUp).
+
+        Raises:
+            InputError: it is (B, N, S, C) or (S, B, N, C), for inputs (B, N) or (B, N, C).
+        """
+        inputs = {s[:2] for s in self.shapes if len(s) == 2 or s[2:] == x.shape[3:]}
+        if x.dim() == 4 and {x.shape[:2], x.shape[1:3]} & inputs:
+            sizes = {n: sum(p.numel() for p in m.parameters()) for n, m in layer.named_children()}
+            inner = f", such as {name}.{max(sizes, key=sizes.__getitem__)}" if sizes else ""
+            raise InputError(
+                f"layers: {name} returns several streams of tokens, {tuple(x.shape)}; choose "
+                f"layers that return one{inner}"
+            )
 
     def _sequences(
         self, name: str, x: Tensor, layout: str | None, keep: Tensor | None

@@ -107,7 +107,8 @@ def find_tokens(
         raise InputError(
             f"layers: {name} ({type(layer).__name__}) returns no tokens {_expected(dims)}, "
             f"but {shapes}; choose other layers, or give layout="
-            f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph"
+            f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph, "
+            "or segments= for packed sequences"
         )
     _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))

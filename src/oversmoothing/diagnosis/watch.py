@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.blocks import stacks_beside
 from oversmoothing.adapters.site import to_tokens
 from oversmoothing.diagnosis.calls import explained, has_forward
 from oversmoothing.diagnosis.hetero import Merged, by_kind
@@ -117,10 +118,11 @@ class Watch:
         self.sinks |= maps.sinks
         if not self.calls:
             name, layer = next(iter(self.layers.items()))
-            parts = [part for part, module in layer.named_children() if has_forward(module)]
+            parts = [f"{name}.{p}" for p, module in layer.named_children() if has_forward(module)]
+            others = [*stacks_beside(plan.model, self.layers), *parts]
             raise InputError(
                 f"layers: {name} is not called by the model's forward; choose other layers"
-                f"{''.join(f', such as {name}.{part}' for part in parts[:1])}"
+                f"{''.join(f', such as {other}' for other in others[:1])}"
             )
 
     def _begin(self, name: str) -> Callable[..., None]:
@@ -157,6 +159,8 @@ class Watch:
         self.calls[shown] += 1
         layout = self.layout or plan.layout(name, output)
         output, layout = find_tokens(name, layer, output, layout, plan.size, plan.graph, plan.flat)
+        if self.layout is None:
+            plan.require_one_stream(name, layer, output)
         x = plan.tokens(to_tokens(output.detach(), layout))
         if kind and not len(x):  # no nodes of this type in a part of a graph
             self.values.setdefault(row, {})
@@ -237,6 +241,7 @@ class Watch:
             packed = isinstance(samples, Packed)
             self.inputs += len(sizes) if packed else self.plan.inputs(x.shape[0], layout)
         self.sizes += sizes
+        self.notes += self.plan.added(x, samples.unit)
         self.unit = samples.unit
         if isinstance(samples, Graphs):
             self.isolated += samples.isolated

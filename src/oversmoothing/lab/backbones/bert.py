@@ -341,7 +341,7 @@ def equip(
         context: of every aggregator.
         padding: of the network.
     """
-    from oversmoothing.adapters.hf import InsideFunction, InsteadOfFunction
+    from oversmoothing.adapters.hf_functions import InsideFunction, InsteadOfFunction
 
     attention = layer.get_submodule(layout.attention)
     dim = attention.query.in_features
