@@ -17,17 +17,24 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import matplotlib
 import panels
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import oversmoothing as osm
+from oversmoothing.lab.drawing.files import save
+from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.files import read_csv
 
 CHANNELS, TRAIN, STEPS, WARMUP, BATCH = 64, 1437, 300, 30, 64
+LABELS = {"none": "none (post-LN)", "norm_first": "norm_first (pre-LN)",
+          "small_weights": "weights of std 0.02"}  # fmt: skip
+COLOURS = ("#0072B2", "#E69F00", "#009E73")  # of learning rates
 HEADER = ("method", "depth", "rate", "seed", "loss", "accuracy", "cosine", "effective_rank")
 
 
@@ -123,6 +130,35 @@ def show(rows: Sequence[Sequence[str]]) -> None:
         print(f"{method}, rate {rate}: {', '.join(texts)} (n = {len(own)})")
 
 
+@matplotlib.rc_context(LINES)
+def draw(rows: Sequence[Sequence[str]]) -> Figure:
+    """Draws accuracy and cosine of every seed, a line for each method, the most accurate on top."""
+    rates = [*dict.fromkeys(row[2] for row in rows)]
+    first = [row for row in rows if row[2] == rates[0]]
+    of = {
+        m: statistics.mean(float(r[5]) for r in first if r[0] == m) for m in {r[0] for r in first}
+    }
+    order = sorted(of, key=of.__getitem__)
+    figure = Figure((5.2, 0.2 * len(order) + 1.1), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, place, label in zip(axes, (5, 6), ("test accuracy, %", "mean cosine of two tokens")):
+        for rate, colour in zip(rates, COLOURS):
+            own = [
+                (float(r[place]), order.index(r[0])) for r in rows if r[2] == rate and r[0] in of
+            ]
+            axis.plot(*zip(*own), "o", ms=4, alpha=0.7, color=colour, label=f"rate {rate}")
+        axis.set_xlabel(label)
+    axes[0].axvline(10, color="#666666", ls=":", lw=1)
+    axes[0].set(xlim=(0, 100), yticks=range(len(order)))
+    axes[0].set_yticklabels([LABELS.get(name, name) for name in order], fontsize=8)
+    axes[1].set_xlim(0, 1.03)
+    figure.suptitle(f"{rows[0][1]} layers; dotted: chance", fontsize=9)
+    if len(rates) > 1:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                      ncols=len(rates), frameon=False)  # fmt: skip
+    return figure
+
+
 def main() -> None:
     parser = panels.parser()
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
@@ -142,6 +178,7 @@ def main() -> None:
                     print(*rows[-1], flush=True)
                     panels.write(name, HEADER, rows)
     show(rows)
+    print(*save(draw(rows), path.with_suffix("")), sep="\n")
 
 
 if __name__ == "__main__":
