@@ -15,6 +15,7 @@ are in the file, and are not run again.
 import statistics
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import matplotlib
@@ -169,14 +170,12 @@ def main() -> None:
     name = "deep_encoder" if options.depth == 24 else f"deep_encoder_{options.depth}"
     path = Path(panels.folder() / f"{name}.csv")
     rows = [tuple(row.values()) for row in read_csv(path)] if path.exists() else []
-    for rate in options.rates:
-        for method in options.methods:
-            for seed in options.seeds:
-                run = (method, str(options.depth), f"{rate:g}", str(seed))
-                if run not in {row[:4] for row in rows}:
-                    rows.append((*run, *map(str, train(method, options.depth, rate, seed))))
-                    print(*rows[-1], flush=True)
-                    panels.write(name, HEADER, rows)
+    for rate, method, seed in product(options.rates, options.methods, options.seeds):
+        run = (method, str(options.depth), f"{rate:g}", str(seed))
+        if run not in {row[:4] for row in rows}:
+            rows.append((*run, *map(str, train(method, options.depth, rate, seed))))
+            print(*rows[-1], flush=True)
+            panels.write(name, HEADER, rows)
     show(rows)
     print(*save(draw(rows), path.with_suffix("")), sep="\n")
 
