@@ -34,7 +34,8 @@ from oversmoothing.lab.store.files import read_csv
 
 CHANNELS, TRAIN, STEPS, WARMUP, BATCH = 64, 1437, 300, 30, 64
 LABELS = {"none": "none (post-LN)", "norm_first": "norm_first (pre-LN)",
-          "small_weights": "weights of std 0.02"}  # fmt: skip
+          "small_weights": "weights of std 0.02", "centered": "centered, γ = −1",
+          "contranorm": "contranorm, s = 1", "contranorm_0.1": "contranorm, s = 0.1"}  # fmt: skip
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # of learning rates
 HEADER = ("method", "depth", "rate", "seed", "loss", "accuracy", "cosine", "effective_rank")
 
@@ -67,8 +68,8 @@ def small_weights(depth: int) -> Network:
     return network
 
 
-def applied(method: str, depth: int) -> Network:
-    return osm.apply(Network(depth), method)
+def applied(method: str, depth: int, **options: float) -> Network:
+    return osm.apply(Network(depth), method, **options)
 
 
 OF_LIBRARY = (
@@ -80,6 +81,7 @@ METHODS: dict[str, Callable[[int], Network]] = {
     "norm_first": partial(Network, norm_first=True),
     "small_weights": small_weights,
     **{name: partial(applied, name) for name in OF_LIBRARY},
+    "contranorm_0.1": partial(applied, "contranorm", scale=0.1),
 }
 
 
