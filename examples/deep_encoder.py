@@ -32,12 +32,12 @@ from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.files import read_csv
 
-CHANNELS, TRAIN, STEPS, WARMUP, BATCH = 64, 1437, 300, 30, 64
+CHANNELS, TRAIN, BATCH = 64, 1437, 64
 LABELS = {"none": "none (post-LN)", "norm_first": "norm_first (pre-LN)",
           "small_weights": "weights of std 0.02", "centered": "centered, γ = −1",
           "contranorm": "contranorm, s = 1", "contranorm_0.1": "contranorm, s = 0.1"}  # fmt: skip
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # of learning rates
-HEADER = ("method", "depth", "rate", "seed", "loss", "accuracy", "cosine", "effective_rank")
+HEADER = ("method", "depth", "rate", "seed", "loss", "cosine", "effective_rank", "accuracy")
 
 
 class Network(nn.Module):
@@ -93,15 +93,18 @@ def digits() -> tuple[Tensor, Tensor]:
     return torch.tensor(images).float().view(-1, 8, 8)[order] / 16, torch.tensor(classes)[order]
 
 
-def train(method: str, depth: int, rate: float, seed: int) -> tuple[float, float, float, float]:
-    """Returns last loss, test accuracy in percent, and cosine and rank after the last layer."""
+def train(
+    method: str, depth: int, rate: float, seed: int, steps: int
+) -> tuple[float, float, float, float]:
+    """Returns last loss, cosine and rank after the last layer, and test accuracy in percent."""
     torch.manual_seed(seed)
     network, (x, y) = METHODS[method](depth), digits()
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.05)
+    warmup = steps // 10
     shape = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / WARMUP, (STEPS - step) / (STEPS - WARMUP))
+        optimizer, lambda step: min((step + 1) / warmup, (steps - step) / (steps - warmup))
     )
-    for _ in range(STEPS):
+    for _ in range(steps):
         batch = torch.randint(TRAIN, (BATCH,))
         loss = F.cross_entropy(network(x[batch]), y[batch])
         optimizer.zero_grad()
@@ -114,7 +117,7 @@ def train(method: str, depth: int, rate: float, seed: int) -> tuple[float, float
         right = network(x[TRAIN:]).argmax(1) == y[TRAIN:]
     report = osm.diagnose(network, x[TRAIN : TRAIN + 64], layers="encoder.layers.*")
     last = (report[name][-1] for name in ("cosine", "effective_rank"))
-    return round(loss.item(), 3), round(100 * right.float().mean().item(), 2), *map(_short, last)
+    return round(loss.item(), 3), *map(_short, last), round(100 * right.float().mean().item(), 2)
 
 
 def _short(value: float) -> float:
@@ -139,12 +142,12 @@ def draw(rows: Sequence[Sequence[str]]) -> Figure:
     rates = [*dict.fromkeys(row[2] for row in rows)]
     first = [row for row in rows if row[2] == rates[0]]
     of = {
-        m: statistics.mean(float(r[5]) for r in first if r[0] == m) for m in {r[0] for r in first}
+        m: statistics.mean(float(r[7]) for r in first if r[0] == m) for m in {r[0] for r in first}
     }
     order = sorted(of, key=of.__getitem__)
     figure = Figure((5.2, 0.2 * len(order) + 1.1), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for axis, place, label in zip(axes, (5, 6), ("test accuracy, %", "mean cosine of two tokens")):
+    for axis, place, label in zip(axes, (7, 5), ("test accuracy, %", "mean cosine of two tokens")):
         for rate, colour in zip(rates, COLOURS):
             own = [
                 (float(r[place]), order.index(r[0])) for r in rows if r[2] == rate and r[0] in of
@@ -168,6 +171,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--depth", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
     name = "deep_encoder" if options.depth == 24 else f"deep_encoder_{options.depth}"
     path = Path(panels.folder() / f"{name}.csv")
@@ -175,7 +179,8 @@ def main() -> None:
     for rate, method, seed in product(options.rates, options.methods, options.seeds):
         run = (method, str(options.depth), f"{rate:g}", str(seed))
         if run not in {row[:4] for row in rows}:
-            rows.append((*run, *map(str, train(method, options.depth, rate, seed))))
+            found = train(method, options.depth, rate, seed, options.steps)
+            rows.append((*run, *map(str, found)))
             print(*rows[-1], flush=True)
             panels.write(name, HEADER, rows)
     show(rows)

@@ -16,6 +16,9 @@ EXAMPLES = {  # words: what it needs, its file, the part that follows from the s
     "deep_gcn.py --methods initial_residual --depth 4 --epochs 60 --seeds 0": (
         "torch_geometric", "deep_gcn.csv", None,
     ),
+    "deep_encoder.py --methods centered --depth 2 --rates 3e-3 --seeds 0 --steps 100": (
+        "sklearn", "deep_encoder_2.csv", None,
+    ),
     "collapse.py": ("torch", "collapse.csv", ""),
     "real_models.py smollm2": ("gguf", "smollm2.csv", ""),
     "smollm2.py lengths --tokens 32": ("gguf", "smollm2_lengths.csv", ""),

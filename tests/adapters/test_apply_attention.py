@@ -131,12 +131,39 @@ def test_rezero_begins_with_the_norms_of_torchs_layers_alone() -> None:
     torch.testing.assert_close(decoder(X, X), expected, **EXACT)
 
 
-@pytest.mark.parametrize("mask", ["causal", "flag"])
-def test_a_call_that_hides_later_tokens_refuses_methods_that_show_them(mask: str) -> None:
-    model = osm.apply(encoder(), ["layernorm", "pairnorm"])
-    with pytest.raises(InputError, match="^aggregator PairNorm"):
-        model.layers[0].self_attn(X, X, X, **MASKS[mask])
-    with pytest.raises(InputError, match="^aggregator PairNorm"):
+@pytest.mark.parametrize("method", ["pairnorm", "rezero", "centered"])
+@torch.no_grad()
+def test_with_a_method_torchs_encoder_makes_no_nested_tensors(method: str) -> None:
+    """By default it does, in evaluation with padding; also if the scores of padding are finite."""
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    x, plain = X.float(), model(X.float(), src_key_padding_mask=HIDDEN)
+    found = osm.apply(model, method)(x, src_key_padding_mask=HIDDEN)
+    scores = torch.zeros(HIDDEN.shape).masked_fill(HIDDEN, -1e9)
+    torch.testing.assert_close(model(x, src_key_padding_mask=scores), found)
+    for sentence, hidden in enumerate(HIDDEN):
+        alone = model(x[sentence : sentence + 1, ~hidden])[0]
+        torch.testing.assert_close(found[sentence, ~hidden], alone)
+    osm.remove(model)
+    assert model.use_nested_tensor and torch.equal(model(x, src_key_padding_mask=HIDDEN), plain)
+
+
+MASKS_OF_SOME = {
+    **{name: MASKS[name] for name in ("causal", "flag")},
+    "finite": {"attn_mask": torch.zeros(7, 7, dtype=X.dtype).masked_fill(CAUSAL, -1e9)},
+    "prefix": {"attn_mask": CAUSAL & (torch.arange(7) > 2)},
+}
+
+
+@pytest.mark.parametrize("method", ["pairnorm", "re_attention"])
+@pytest.mark.parametrize("mask", MASKS_OF_SOME)
+def test_a_call_that_hides_tokens_refuses_methods_that_show_them(mask: str, method: str) -> None:
+    model = osm.apply(encoder(), ["layernorm", method])
+    attention = model.layers[0].self_attn
+    for call in (attention, torch.compile(attention, backend="eager")):
+        with pytest.raises(InputError, match="^aggregator (PairNorm|ReAttention)"):
+            call(X, X, X, **MASKS_OF_SOME[mask])
+    with pytest.raises(InputError, match="^aggregator (PairNorm|ReAttention)"):
         model(X, mask=CAUSAL)
     assert osm.apply(encoder(), "layernorm")(X, mask=CAUSAL).isfinite().all()
 

@@ -284,6 +284,12 @@ def test_a_refusal_names_a_place_where_the_method_acts() -> None:
     assert isinstance(model.encoder.layers[1].self_attention.after[0], osm.ReZero)
 
 
+def test_numbered_layers_of_torchvision_are_one_stack() -> None:
+    """Their names end in _0 and _1."""
+    layers = osm.apply(torchvisions(), "neutreno").encoder.layers
+    assert [layer.self_attention.inside.first[2] for layer in layers] == [1, 2]
+
+
 def test_a_pattern_does_not_match_the_model_itself() -> None:
     model = osm.apply(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), "meannorm", where="*")
     assert [hasattr(module, "after") for module in (model, *model[:2])] == [False, True, True]

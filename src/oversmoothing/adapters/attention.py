@@ -335,7 +335,7 @@ def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Curr
     stacks: dict[str, list[InsideAttention]] = {}
     for name, module in model.named_modules():
         if (site := sites.get(id(module))) is not None and site.reads_values:
-            stacks.setdefault(re.sub(r"\b\d+\b", "*", name), []).append(site)
+            stacks.setdefault(re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name), []).append(site)
     for stack, layers in stacks.items():
         if len(layers) == 1:
             raise InputError(

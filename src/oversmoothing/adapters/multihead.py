@@ -5,7 +5,7 @@ dropout stay.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import signature
 from typing import Any
 
@@ -15,17 +15,18 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
 from oversmoothing.adapters.blocks import Asked
-from oversmoothing.adapters.calls import Groups, recorded, sentences
+from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
-from oversmoothing.aggregators.base import PLAIN, Context
+from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
 from oversmoothing.errors import InputError
 
 ADDS_INPUTS = True  # every block adds its input to its branches
 CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention to other tokens
 BRANCHES = ("multihead_attn", "linear2")  # of torch's layers, beside the self-attention
 CALL = signature(nn.MultiheadAttention.forward)
+HIDDEN = -1e4  # what is added to the scores of hidden keys is not always −∞
 
 
 class Multihead(Swapped):
@@ -46,6 +47,7 @@ class Multihead(Swapped):
     ) -> tuple[Tensor, Tensor | None]:
         _require_batch(query)
         _require_mask(attn_mask, is_causal)
+        _require_seen(self.inside, attn_mask, is_causal)
         weights = None
         if need_weights:
             options = key_padding_mask, True, attn_mask, average_attn_weights, is_causal
@@ -128,30 +130,57 @@ class AfterMultihead(AfterModule):
         """Reads ``key_padding_mask``.
 
         Raises:
-            InputError: the call hides later tokens, which an aggregator would show.
+            InputError: the call hides tokens from others, to which an aggregator would show them.
         """
-        given = CALL.bind(module, *args, **kwargs).arguments
-        unfit = [type(own).__name__ for own in self if not own.can_be_causal]
-        if unfit and _is_causal(given):
-            raise InputError(
-                f"aggregator {unfit[0]} lets a token see later ones, which this call of "
-                f"{type(module).__name__} hides; choose one that can be causal, for example "
-                "centered or layernorm"
-            )
-        hidden = given.get("key_padding_mask")
-        if hidden is None or self.tokenwise:
-            return None
-        return sentences(~hidden if hidden.dtype == torch.bool else ~hidden.isneginf())
+        given: dict[str, Any] = CALL.bind(module, *args, **kwargs).arguments
+        _require_seen(self, given.get("attn_mask"), bool(given.get("is_causal")))
+        padding = given.get("key_padding_mask")
+        return None if padding is None or self.tokenwise else sentences(~_hidden(padding))
 
 
-def _is_causal(given: dict[str, Any]) -> bool:
-    """Whether a call of an attention hides all later tokens."""
-    mask = given.get("attn_mask")
-    if given.get("is_causal") or mask is None or recorded():
-        return bool(given.get("is_causal"))
-    hidden = mask if mask.dtype == torch.bool else mask.isneginf()
-    later = torch.ones_like(hidden).triu(1)
-    return bool(later.any() and hidden[later].all())
+def _hidden(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask <= HIDDEN
+
+
+def _require_seen(
+    aggregators: Iterable[Aggregator], attn_mask: Tensor | None, is_causal: bool
+) -> None:
+    """Checks that aggregators which show all tokens to each act where none is hidden."""
+    unfit = [type(own).__name__ for own in aggregators if not own.can_be_causal]
+    if not unfit or (attn_mask is None and not is_causal):
+        return
+    if is_causal or recorded() or _hidden(attn_mask).any():
+        raise InputError(
+            f"aggregator {unfit[0]} shows all tokens to each, and attn_mask hides some; choose one "
+            "that can be causal, for example centered or layernorm, or give padding as "
+            "key_padding_mask"
+        )
+
+
+class Unnested(Capture):
+    """Keeps torch's encoder from nested tensors, which aggregators cannot read."""
+
+    def __init__(self) -> None:
+        """Reads nothing."""
+
+    def attach(self, module: nn.Module) -> None:
+        module.use_nested_tensor = False
+        self.handles = [module.register_forward_pre_hook(self, with_kwargs=True)]
+
+    def detach(self, module: nn.Module) -> None:
+        super().detach(module)
+        module.use_nested_tensor = True
+
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Does nothing; the hook is how ``remove`` finds this."""
+
+
+def unnested(model: nn.Module, placed: Iterable[Placed]) -> list[Placed]:
+    """Returns what keeps the encoders around some places from nested tensors."""
+    at = {place.module for place in placed}
+    encoders = [m for m in model.modules() if isinstance(m, nn.TransformerEncoder)]
+    nests = [m for m in encoders if m.use_nested_tensor and not at.isdisjoint(m.modules())]
+    return [Placed(encoder, Unnested()) for encoder in nests]
 
 
 def place(asked: Asked) -> list[Placed]:
@@ -179,7 +208,7 @@ def place(asked: Asked) -> list[Placed]:
             if scale_branches(factories, dim):
                 for branch in _branches(block, path):
                     placed.append(_after(branch, attention, sites, AfterModule))
-    return placed
+    return placed + unnested(model, placed)
 
 
 def _attentions(name: str, block: nn.Module) -> dict[str, nn.MultiheadAttention]:

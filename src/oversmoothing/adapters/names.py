@@ -18,7 +18,7 @@ import oversmoothing.aggregators
 from oversmoothing.adapters.blocks import readable, tokens_first
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.convolutions import AfterConvolution
-from oversmoothing.adapters.multihead import AfterMultihead
+from oversmoothing.adapters.multihead import AfterMultihead, unnested
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
@@ -239,7 +239,7 @@ def place_after(
                 "into a module with a forward"
             )
         placed[module] = Placed(module, site)
-    return list(placed.values())
+    return [*placed.values(), *unnested(model, placed.values())]
 
 
 def _require_forward(name: str, module: nn.Module) -> None:

@@ -29,7 +29,7 @@ from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Chain, Factory, Sites
 from oversmoothing.adapters.timm import NORMS
 from oversmoothing.aggregators.base import Aggregator, Context
-from oversmoothing.checks import check_choice
+from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.options import in_bf16_on_cpu
 
 if TYPE_CHECKING:
@@ -67,7 +67,11 @@ def equip(
     Raises:
         InputError: aggregators that exclude each other, or the blocks have no place ``after``.
     """
-    check_choice("backbone.after", after, ("branch", *PLACES[hasattr(network.blocks[0], "sum")]))
+    if after not in ("branch", *(own := PLACES[hasattr(network.blocks[0], "sum")])):
+        raise InputError(
+            f"backbone.after: expected branch, {', '.join(own)}, got {after!r}; sum needs "
+            "post_norm=true of a ViT, norm2 and norms need norms first"
+        )
     dim = network.embed_dim
     sites = Sites(factories, dim, "a vision transformer", (*SITES, SHOWN, VALUES))
     if after != "branch":
