@@ -1,6 +1,6 @@
 """torch's TransformerEncoder with 24 layers, trained on digits, plain and with methods put into it.
 
-python examples/deep_encoder.py                              # 3 seeds of each, an hour on one core
+python examples/deep_encoder.py                              # 3 seeds of each, two hours on a core
 python examples/deep_encoder.py --methods none rezero --rates 1e-3 --seeds 0
 python examples/deep_encoder.py --depth 12                   # writes deep_encoder_12.csv
 
