@@ -35,6 +35,7 @@ from oversmoothing.lab.store.files import read_csv
 CHANNELS, TRAIN, BATCH = 64, 1437, 64
 LABELS = {"none": "none (post-LN)", "norm_first": "norm_first (pre-LN)",
           "small_weights": "weights of std 0.02", "centered": "centered, γ = −1",
+          "centered_0.5": "centered, γ = −0.5",
           "contranorm": "contranorm, s = 1", "contranorm_0.1": "contranorm, s = 0.1"}  # fmt: skip
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # of learning rates
 HEADER = ("method", "depth", "rate", "seed", "loss", "cosine", "effective_rank", "accuracy")
@@ -81,6 +82,7 @@ METHODS: dict[str, Callable[[int], Network]] = {
     "norm_first": partial(Network, norm_first=True),
     "small_weights": small_weights,
     **{name: partial(applied, name) for name in OF_LIBRARY},
+    "centered_0.5": partial(applied, "centered", gamma=-0.5),
     "contranorm_0.1": partial(applied, "contranorm", scale=0.1),
 }
 
