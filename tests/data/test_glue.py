@@ -168,6 +168,7 @@ def test_the_hub_gives_what_the_files_give(
     splits = on_the_hub(data, task)
     fake = lambda *words: asked.append(words) or splits  # noqa: E731
     monkeypatch.setattr("datasets.load_dataset", fake)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.warns(UserWarning, match=r"no file .*vocab\.txt: the tokenizer comes from the"):
         found = glue.load(str(tmp_path / "none"), task=task)
     assert asked == [("nyu-mll/glue", task)] and found.vocabulary is None
@@ -192,7 +193,9 @@ def test_without_files_and_hub_one_line_says_why(
     def broken(*words: str) -> None:
         raise ConnectionError("no\nroute")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=broken))
+    # load_dataset tries again for half a minute, so it is not called
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=None))
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", broken)
     refused("ConnectionError: no route")
     monkeypatch.setenv("OVERSMOOTHING_OFFLINE", "1")
     refused("OVERSMOOTHING_OFFLINE=1 forbids downloads")

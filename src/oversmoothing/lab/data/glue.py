@@ -290,6 +290,7 @@ def _download(task: str, folder: Path) -> Any:
             raise InputError(FORBIDDEN)
         from datasets import load_dataset  # optional, and slow to import
 
+        _require_hub()
         return load_dataset(REPOSITORY, task)
     except ModuleNotFoundError as error:
         reason = f"it needs {error.name}: {install('text')}"
@@ -297,6 +298,15 @@ def _download(task: str, folder: Path) -> Any:
         reason = str(error) if isinstance(error, InputError) else described(error)
     raise InputError(
         f"{folder}: no such folder, and {REPOSITORY} cannot be loaded from the Hugging Face hub "
-        f"({reason}); put GLUE's TSV files there, or set paths.data or DATA_ROOT, data.folder "
-        "or data.task"
+        f"({reason}); put GLUE's TSV files there (docs/guides/data.md, section Text, says where to "
+        "get them), or set paths.data or DATA_ROOT, data.folder or data.task; for a copy in the "
+        "cache of datasets, set HF_HUB_OFFLINE=1"
     )
+
+
+def _require_hub() -> None:
+    """Asks the hub once; ``load_dataset`` would try for half a minute, with a line for each try."""
+    import huggingface_hub as hub
+
+    if not hub.constants.HF_HUB_OFFLINE:
+        hub.get_hf_file_metadata(hub.hf_hub_url(REPOSITORY, "README.md", repo_type="dataset"))
