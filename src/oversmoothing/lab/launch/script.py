@@ -126,7 +126,7 @@ def _stop(
             os._exit(128 + number)
         frame = frame.f_back
     if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # SIG_DFL prints an error if one is pending
     received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
     raise received[0]
 
