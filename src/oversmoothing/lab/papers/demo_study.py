@@ -160,13 +160,13 @@ def _segmentation(config: DictConfig) -> Section:
 
 
 def _rank(panels: Sequence[Panel]) -> Section:
-    rows = [["LayerNorm", "weights", "effective rank, γ = 0", "γ = −1", "γ that differ"]]
-    higher = 0
+    head = ["LayerNorm", "weights", "effective rank at γ = 0", "at γ = −1", "γ that differ"]
+    rows, higher = [head], 0
     for panel in panels:
-        last = dict(zip(panel.gamma.round(6).tolist(), panel.effective_rank[:, -1].tolist()))
+        last = dict(zip(panel.gamma.round(6), panel.effective_rank[:, -1].round(1)))
         higher += last[-1] > last[0]
         differ = f"{len(failures(panel))} of {len(panel.gamma)}"
-        rows.append([panel.block, panel.weights, f"{last[0]:.1f}", f"{last[-1]:.1f}", differ])
+        rows.append([panel.block, panel.weights, str(last[0]), str(last[-1]), differ])
     places = {"depth": panels[0].depth[-1], "higher": higher, "panels": len(panels)}
     figures = draw_figures(panels, OUTPUTS)[:1]  # of the rank; the table has the effective rank
     return _section("rank", rows, *RANK, figures=figures, **places)
