@@ -6,18 +6,19 @@ It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated gra
 import math
 import os
 import sys
+import textwrap
 import time
 import webbrowser
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
-import torch
+import yaml
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from oversmoothing.lab.arguments import build
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.methods import styles_of
 from oversmoothing.lab.drawing.panels import LINES, depth_axis, extremes, panels
@@ -26,22 +27,17 @@ from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.script import Parser
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.processes import in_processes
+from oversmoothing.lab.report.depth_figure import CHANCE
 from oversmoothing.lab.report.page import Section, write_page
-from oversmoothing.lab.tasks.overlap import Confusion
 
 OUTPUTS = Path("outputs/demo")
 RANK = ["experiment=rank_fig1", "task.gammas=-1.5:1.5:0.25", "backbone.depth=100"]
-METHODS = {
-    "none": ["aggregator=none"],
-    "LayerNorm": ["aggregator=layernorm"],
-    "ContraNorm + LayerNorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
-    "centered + LayerNorm": ["aggregator=centered", "aggregator@then=layernorm"],
-    "GCNII": ["backbone=gcnii"],
-    "LayerNorm + residual": ["aggregator=layernorm", "backbone.residual=1"],
-}
+WORDS = yaml.safe_load(
+    resources.files("oversmoothing.lab.papers").joinpath("demo.yaml").read_text("utf-8")
+)
+METHODS: dict[str, list[str]] = WORDS["methods"]  # words of train.py, and what each layer does
 TRAINING = ["seeds=[0]", "trainer.epochs=60", "trainer.lr=0.01", "backbone.dropout=0.3"]
 SCENES = ["experiment=wsss_scenes"]
-STAGES = {"CAM": "cam", "refined label": "pseudo", "mask, from several scales": "seg_ms"}
 DEPTHS = [32, 8, 2]
 # CPU time of the segmentation, of the GCNs of each depth on Cora, and of the ranks, measured on one
 # thread. On the generated graph the GCNs take half of it.
@@ -63,7 +59,7 @@ def main(argv: list[str]) -> int:
     Parser(__doc__, "oversmoothing figure demo").parse_args(argv)
     cora = Path(os.environ.get("DATA_ROOT") or "data") / "graphs/Planetoid/Cora/raw/ind.cora.graph"
     data = "cora" if cora.is_file() else "sbm"
-    networks = {(m, d): _network(data, METHODS[m], d) for d in DEPTHS for m in METHODS}
+    networks = {(m, d): _network(data, METHODS[m][0].split(), d) for d in DEPTHS for m in METHODS}
     ranks, [scenes] = configs([*RANK, *COMMON]), configs([*SCENES, *COMMON])
     parts = [Part("segmentation from image-level labels, on generated scenes", [scenes])]
     for depth in DEPTHS:
@@ -73,7 +69,9 @@ def main(argv: list[str]) -> int:
     if _run(parts, jobs=min(2, os.cpu_count() or 1)):
         return 1
     study = {m: {d: _result(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
-    _show([_graph(data, study), _rank(panels_of(ranks)), _segmentation(scenes)])
+    chance = _chance(networks["none", max(DEPTHS)], "test_accuracy")
+    shown = [_graph(data, study, chance), _rank(panels_of(ranks)), _segmentation(scenes)]
+    _show(_answer(data, study, chance), [*shown, _section("next", WORDS["next"])])
     return 0
 
 
@@ -108,88 +106,113 @@ def _result(config: DictConfig) -> dict[str, Any]:
     return found
 
 
-def _segmentation(config: DictConfig) -> Section:
-    """Returns the mIoU of each stage, and that of masks with only background."""
-    seed, data = config.seeds[0], build(config.data)
-    numbers, empty = _result(config), Confusion(1 + len(data.classes))
-    for id in data.val:
-        truth = data.mask(id)
-        empty.update(torch.zeros_like(truth), truth, id)
-    found = [[stage, f"{numbers[f'val_{key}_miou']:.1f}"] for stage, key in STAGES.items()]
-    found[1][0] += f" (where it decides, {numbers['val_pseudo_coverage']:.0f} % of the pixels)"
-    return Section(
-        "Segmentation from image-level labels, on generated scenes: mIoU, %",
-        "The network learns from lists of the shapes in a scene and never sees where they are. For "
-        "CAM and refined label these lists are also given here; for the mask they are not. A tiny "
-        "network from scratch, one seed, easy scenes: an illustration, not a measurement.",
-        f"python train.py {' '.join(SCENES)}",
-        rows=[["", "mIoU"], *found, ["all background", f"{empty.miou():.1f}"]],
-        figures=[run_folder(config) / f"pictures-seed{seed}.png"],
+def _chance(config: DictConfig, metric: str) -> float:
+    """Returns the value of a metric if all answers are the most frequent class."""
+    [level] = execute(config)["chance"].values()
+    return float(level[metric])
+
+
+def _answer(data: str, study: Study, chance: float) -> str:
+    """Says what oversmoothing is, whether it was seen, and what helped."""
+    few, deep = min(DEPTHS), max(DEPTHS)
+    accuracy = {method: of[deep]["test_accuracy"] for method, of in study.items()}
+    best, *rest = sorted(accuracy.keys() - {"none"}, key=accuracy.__getitem__, reverse=True)
+    return WORDS["answer"].format(
+        name=WORDS["graphs"][data]["name"],
+        few=few,
+        deep=deep,
+        shallow=study["none"][few]["test_accuracy"],
+        plain=accuracy["none"],
+        chance=chance,
+        rank=_ranks(study["none"][deep])[-1],
+        best=best,
+        best_accuracy=accuracy[best],
+        best_rank=_ranks(study[best][deep])[-1],
+        others=", ".join(f"{accuracy[method]:.1f} % ({method})" for method in rest),
     )
 
 
-def _show(sections: Sequence[Section]) -> None:
-    """Prints the tables and writes the page, which it opens if there is a screen."""
+def _ranks(result: dict[str, Any]) -> list[float]:
+    """Returns the effective rank of the nodes after each hidden layer."""
+    ranks: list[float] = result["layers"]["effective_rank"]
+    return ranks[:-1]  # the last are the classes
+
+
+def _section(name: str, rows: list[list[str]], *words: str, **parts: Any) -> Section:
+    """Returns a section of demo.yaml with the command that runs ``words``."""
+    about = WORDS["sections"][name]
+    figures, text = parts.pop("figures", ()), about.get("text", "").format(**parts)
+    command = " ".join(["python train.py", *words]) if words else ""
+    return Section(about["title"], text, command, rows=rows, figures=figures)
+
+
+def _segmentation(config: DictConfig) -> Section:
+    """Returns the mIoU of each stage, and that of masks with only background."""
+    numbers, folder = _result(config), run_folder(config)
+    rows = [["stage", "what it is", "mIoU, %"]]
+    for stage, key, what in WORDS["stages"]:
+        what = what.format(coverage=numbers["val_pseudo_coverage"])
+        rows.append([stage, what, f"{numbers[f'val_{key}_miou']:.1f}"])
+    chance = f"{_chance(config, 'val_seg_miou'):.1f}"
+    rows.append(["baseline", "every pixel is background", chance])
+    pictures = folder / f"pictures-seed{config.seeds[0]}.png"
+    return _section("segmentation", rows, *SCENES, figures=[pictures])
+
+
+def _rank(panels: Sequence[Panel]) -> Section:
+    head = ["LayerNorm", "weights", "effective rank at γ = 0", "at γ = −1", "γ that differ"]
+    rows, higher = [head], 0
+    for panel in panels:
+        last = dict(zip(panel.gamma.round(6), panel.effective_rank[:, -1].round(1)))
+        higher += last[-1] > last[0]
+        differ = f"{len(failures(panel))} of {len(panel.gamma)}"
+        rows.append([panel.block, panel.weights, str(last[0]), str(last[-1]), differ])
+    places = {"depth": panels[0].depth[-1], "higher": higher, "panels": len(panels)}
+    figures = draw_figures(panels, OUTPUTS)[:1]  # of the rank; the table has the effective rank
+    return _section("rank", rows, *RANK, figures=figures, **places)
+
+
+def _graph(data: str, study: Study, chance: float) -> Section:
+    depths, rows = sorted(DEPTHS), []
+    for method, of in study.items():
+        words, does = METHODS[method]
+        accuracies = [f"{of[depth]['test_accuracy']:.1f}" for depth in depths]
+        rows.append([method, does, *accuracies, f"`{words}`"])
+    head = ["method", "what each layer does", *(f"{depth} layers" for depth in depths), "settings"]
+    graph, by_depth = WORDS["graphs"][data], f"backbone.depth={','.join(map(str, depths))}"
+    figures = save(_draw(study, graph["name"], chance), OUTPUTS / "depth")
+    words = ["-m", f"data={data}", by_depth, *TRAINING]
+    places = {"task": graph["task"], "deep": max(DEPTHS)}
+    return _section("graph", [head, *rows], *words, figures=figures, **places)
+
+
+def _show(text: str, sections: Sequence[Section]) -> None:
+    """Prints the answer and writes the page, which it opens if there is a screen."""
     page = OUTPUTS / "index.html"
-    write_page(page, "Oversmoothing: a demonstration", sections)
-    for section in sections:
-        print("", section.title, _aligned(section.rows), sep="\n")
+    write_page(page, WORDS["title"], sections, text=text)
+    for paragraph in text.split("\n\n"):
+        print("", textwrap.fill(paragraph.replace("`", ""), 90), sep="\n")
     print("\nfigures:", *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
     if sys.stdout.isatty() and os.environ.get("DISPLAY"):
         webbrowser.open(page.resolve().as_uri())
 
 
-def _rank(panels: Sequence[Panel]) -> Section:
-    failing = [[f"{p.block}, {p.weights}", f"{len(failures(p))} of {len(p.gamma)}"] for p in panels]
-    return Section(
-        "Rank of random transformers: claimed to fall to 1 for every γ > −1, and for no γ ≤ −1",
-        "Centered self-attention adds γ to the sum of every row of the attention map; γ = 0 is "
-        "plain attention. Below, the number of γ that differ from the claim of its paper after 100 "
-        "layers; for some "
-        "γ > −1 the rank is still falling then. The second picture has the effective rank, which "
-        "weighs the directions that the rank counts.",
-        f"python train.py {' '.join(RANK)}",
-        rows=[["", "γ that differ"], *failing],
-        figures=[path for path in draw_figures(panels, OUTPUTS) if path.suffix == ".png"],
-    )
-
-
-def _graph(data: str, study: Study) -> Section:
-    head = ["", *(f"L={depth}" for depth in reversed(DEPTHS))]
-    lines = [[m, *(f"{r['test_accuracy']:.1f}" for r in of.values())] for m, of in study.items()]
-    return Section(
-        f"GCNs on {data}: test accuracy, %",
-        "Every layer averages each node with its neighbours. After many layers all nodes can "
-        "become alike, so that no classifier tells them apart: oversmoothing. Below, which methods "
-        "keep a deep network accurate. One seed and 60 epochs, to be quick: an illustration, not a "
-        "measurement; `make cures` measures.",
-        f"python train.py -m data={data} aggregator=centered aggregator@then=layernorm "
-        f"backbone.depth=2,8,32 {' '.join(TRAINING)}",
-        rows=[head, *lines],
-        figures=save(_draw(study, data), OUTPUTS / "depth"),
-    )
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)) for line in table)
-
-
 @matplotlib.rc_context(LINES)
-def _draw(study: Study, data: str) -> Figure:
+def _draw(study: Study, name: str, chance: float) -> Figure:
     """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
     deepest = max(DEPTHS)
-    titles = f"{data}: accuracy by depth", f"rank in {deepest} layers"
+    titles = f"{name}: accuracy by depth", f"rank in {deepest} layers"
     figure, axes = panels(titles, across=2, each=(2.6, 2.3), margin=(0.0, 0.9))
     accuracy, ranks = axes.values()
     styles, last = styles_of(study), {}
     for method, by_depth in [*study.items()][::-1]:  # the plain network on top
         values = [result["test_accuracy"] for result in by_depth.values()]
         accuracy.plot([*by_depth], values, markersize=4, label=method, **styles[method])
-        layers = by_depth[deepest]["layers"]["effective_rank"][:-1]  # the last are the classes
+        layers = _ranks(by_depth[deepest])
         ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **styles[method])
         last[method] = by_depth[deepest]["test_accuracy"]
+    accuracy.axhline(chance, **CHANCE)
     accuracy.set(xlabel="layers of the network", ylabel="test accuracy, %")
     ranks.set(xlabel="layer", ylabel="effective rank of nodes")
     depth_axis(accuracy, DEPTHS)

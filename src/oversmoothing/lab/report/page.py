@@ -104,20 +104,27 @@ class Section:
 
 
 def write_page(
-    path: Path, title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()
+    path: Path,
+    title: str,
+    sections: Sequence[Section],
+    papers: Sequence[Paper] = (),
+    text: str = "",
 ) -> None:
     """Writes the page.
 
     Args:
-        papers: shown first, each with a line and a bar.
+        papers: shown before the sections, each with a line and a bar.
+        text: shown first; paragraphs with empty lines between them.
 
     Raises:
         InputError: a figure that is missing or no image, or a page that cannot be written.
     """
-    write_text(path, page(title, sections, papers))
+    write_text(path, page(title, sections, papers, text))
 
 
-def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) -> str:
+def page(
+    title: str, sections: Sequence[Section], papers: Sequence[Paper] = (), text: str = ""
+) -> str:
     """Returns the page. Texts are never read as HTML; what stands between backticks is code."""
     template = resources.files("oversmoothing.lab.report").joinpath("page.html").read_text("utf-8")
     environment = Environment(
@@ -126,13 +133,14 @@ def page(title: str, sections: Sequence[Section], papers: Sequence[Paper] = ()) 
     environment.filters["code"] = _code
     names = {"words": words, "publish": publish, "layout": layout, "hint": _hint, "image": _image}
     return environment.from_string(template, names).render(
-        title=title, sections=sections, papers=papers
+        title=title, sections=sections, papers=papers, text=text
     )
 
 
 def _code(text: str) -> Markup:
-    """Escaped text with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Escaped text with what stands between backticks as code, and no break before a %."""
+    shown = str(escape(text)).replace(" %", "\u00a0%")
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", shown))
 
 
 def _hint(entry: Entry) -> str:

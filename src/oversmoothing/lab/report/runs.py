@@ -163,7 +163,7 @@ def _of_study(cells: Mapping[tuple[str, ...], Cell], lines: Sequence[Line]) -> I
             network, method = class_name({"_part_": f"backbone/{networks[-1]}"}), "none"
         yield Run(
             id=own[0]["run"],
-            data=graph.lower(),
+            data=graph.lower().replace("-", "_"),  # as in configs/data
             network=network,
             depth=int(layers),
             method=method,
@@ -184,7 +184,7 @@ def _data_name(config: Mapping[str, Any]) -> str:
     name = data.get("name") or short_name(data)
     if name == "${.task}":
         name = option(data, "task")
-    return f"{name}-filtered" if data.get("filtered") else name
+    return f"{name}_filtered" if data.get("filtered") else name
 
 
 def _network_name(backbone: Mapping[str, Any]) -> str:

@@ -20,6 +20,14 @@ from oversmoothing.lab.report.verdict import Entry, judge
 from oversmoothing.lab.store.files import require_writable
 from oversmoothing.lab.store.files import results as results_folder
 
+ABOUT = (
+    "What papers on oversmoothing print, and what this repository measured with its own code. "
+    "With depth, the tokens of a transformer or the nodes of a graph network can become alike: "
+    "this is oversmoothing. The first bar of a paper counts its published numbers, the second its "
+    "claims in words. A number agrees if it is within the tolerance of its table, or within twice "
+    "the standard error of the difference; `docs/guides/reproduce.md` has all rules. mIoU: the "
+    "overlap of predicted and true areas over their union, averaged over classes."
+)
 HERE = f"From {OUTPUTS}/, not published to results/"
 OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
     ("cures", "Which method at which depth",
@@ -83,7 +91,7 @@ def main() -> int:
     counted = papers((entry for entries in judged.values() for entry in entries), claims)
     overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
-    write_page(page, "Oversmoothing: published and measured", sections, overview)
+    write_page(page, "Oversmoothing: published and measured", sections, overview, ABOUT)
     runs = page.with_name("runs.html")
     write_runs(runs, results, (page.name, "Tables, figures and claims"))
     print(page.resolve().as_uri(), runs.resolve().as_uri(), sep="\n")
