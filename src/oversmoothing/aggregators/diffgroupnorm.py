@@ -89,7 +89,7 @@ class DiffGroupNorm(Masked, After):
         return centred.scaled(mean, weight * (var + norm.eps).rsqrt()) + bias.sum(dim=0)
 
 
-def _scores(group: nn.Module, x: Tensor) -> Tensor:
+def _scores(group: Any, x: Tensor) -> Tensor:
     """Applies a linear layer in the precision of x; one that is quantised or wrapped in its own."""
     if type(group).forward is nn.Linear.forward:
         return F.linear(x, group.weight.to(x.dtype))
