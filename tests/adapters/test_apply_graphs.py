@@ -331,3 +331,17 @@ def test_row_sums_have_gradients() -> None:
     weights = torch.rand(data.edge_index.shape[1], dtype=torch.float64, requires_grad=True)
     first = model.layers[0]
     assert torch.autograd.gradcheck(lambda w: first(data.x, data.edge_index, w), weights)
+
+
+@torch.no_grad()
+def test_several_networks_at_once_need_a_call_that_checks_the_mixing() -> None:
+    data, models = graph(7), [network(CONVS["gcn"], osm.Centered).eval() for _ in range(2)]
+    tensors = torch.func.stack_module_state(models)
+
+    def call(*own: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(models[0], own, (data.x, data.edge_index))
+
+    with pytest.raises(InputError, match="^model: "):
+        torch.vmap(call)(*tensors)
+    expected = torch.stack([model(data.x, data.edge_index) for model in models])
+    torch.testing.assert_close(torch.vmap(call)(*tensors), expected, **CLOSE)

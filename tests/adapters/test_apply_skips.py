@@ -192,6 +192,15 @@ def test_branches_of_scale_0_leave_the_identity_and_of_scale_1_the_model(name: s
     assert len(seen) == (0 if name == "bert" else 2)  # BERT has norms after the sums
 
 
+@pytest.mark.parametrize("method", ["residual", "initial_residual", "jumping"])
+def test_a_model_without_storage_has_the_same_places(method: str) -> None:
+    with torch.device("meta"):
+        model = osm.apply(pyg.GCN(8, 16, 5, 3), method)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    own = osm.apply(pyg.GCN(8, 16, 5, 3), method)
+    assert [*dict(model.named_modules())] == [*dict(own.named_modules())]
+
+
 @torch.no_grad()
 def test_a_branch_without_a_residual_sum_gets_one() -> None:
     stack = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3))).double()

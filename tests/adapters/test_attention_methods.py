@@ -150,6 +150,24 @@ def test_it_survives_copies_files_compilation_and_export(method: str, tmp_path: 
     assert torch.equal(text.run(loaded), text.run(bert))
 
 
+@torch.no_grad()
+def test_compiled_models_take_batches_of_other_sizes() -> None:
+    """So they are compiled again, after a call has left something behind for hooks."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = moved(nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), "gated_attention")
+    compiled, x = torch.compile(model.eval(), backend="eager", fullgraph=True), X.repeat(3, 1, 1)
+    for batch in (x[:2], x[:3]):
+        torch.testing.assert_close(compiled(batch), model(batch), **CLOSE)
+
+
+@pytest.mark.parametrize("method", OF_FIRST)
+def test_transforms_of_torch_see_the_values_of_the_first_layer(method: str) -> None:
+    model, x = moved(MODELS["encoder"].model().eval(), method), X[:1].double().requires_grad_()
+    expected = torch.autograd.grad(model(x).square().sum(), x)[0]
+    found = torch.func.grad(lambda x: model(x).square().sum())(x.detach())
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("name", ["bert", "encoder"])
 def test_a_sample_without_words_changes_no_other(name: str, norm: bool) -> None:

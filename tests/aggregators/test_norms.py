@@ -231,6 +231,12 @@ def test_a_converted_group_norm_and_an_empty_batch_keep_their_statistics() -> No
     torch.testing.assert_close(converted(x), expected)
 
 
+def test_no_tokens_have_finite_gradients() -> None:
+    norm = drawn(GraphNorm(7))
+    norm(random_tokens(0, 7, seed=1)).sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in norm.parameters())
+
+
 @pytest.mark.parametrize("kind", [BatchNorm, DiffGroupNorm])
 def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
     x, mask = random_tokens(3, 6, 7, seed=1), torch.arange(6) < torch.tensor([[6], [1], [3]])

@@ -41,7 +41,7 @@ class SwappingSite(Site):
             )
 
     def detach(self, module: nn.Module) -> None:
-        module.__class__ = module.plain
+        module.__class__ = plain_class(type(module))
         super().detach(module)
 
 
@@ -100,7 +100,9 @@ class InsideAttention(SwappingSite):
 
         Shapes: mixed (..., heads, N_q, C), v (..., heads or fewer, N, C) -> (..., heads, N_q, C).
         """
-        tokens, self.held.value = self.held.value if tokens is None else tokens, None
+        if self.reads_tokens:
+            tokens = self.held.get() if tokens is None else tokens
+            self.held.set(None)
         if isinstance(mixed, Proxy):
             return as_leaf(self, mixed, v, mask, causal, tokens)
         v = v.to(mixed.dtype)
@@ -140,7 +142,7 @@ class InsideWindows(SwappingSite):
 
     def shift(self, module: nn.Module, args: tuple, out: Tensor) -> Tensor:
         """Shifts the values, the last C channels. Shapes: (B·windows, N, C or 3C) -> the same."""
-        C, tokens = args[0].shape[-1], self.held.value
+        C, tokens = args[0].shape[-1], self.held.get()
         of_image = out[..., -C:].unflatten(0, (tokens[0], -1)).flatten(1, 2)
         if of_image.shape[:2].numel() != tokens.numel():
             raise InputError(
@@ -234,7 +236,7 @@ class Windowed(Swapped):
                 "be shifted; create the model with attn_drop_rate=0 "
                 "(attention_probs_dropout_prob=0 in transformers)"
             )
-        self.inside.held.value = x.shape[:-1]
+        self.inside.held.set(x.shape[:-1])
         return super().forward(x, *args, **kwargs)
 
 
@@ -322,7 +324,7 @@ def _note_tokens(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Keeps the tokens that an attention gets until its aggregators have read them."""
     x = input_of(args, kwargs)
     batch_first = getattr(module, "batch_first", True) is not False
-    module.inside.held.value = x if batch_first else x.transpose(0, 1)
+    module.inside.held.set(x if batch_first else x.transpose(0, 1))
 
 
 def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Current) -> None:
@@ -355,6 +357,16 @@ def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Curr
 def subclass(kind: type[nn.Module], mixin: type[Swapped]) -> type[nn.Module]:
     """Returns the subclass of a module's class that calls aggregators; always the same one."""
     return type(kind.__name__, (mixin, kind), {"plain": kind})
+
+
+def plain_class(kind: type[nn.Module]) -> type[nn.Module]:
+    """Returns a class without aggregators; parametrize and fully_shard derive classes from it."""
+    if "plain" in vars(kind):
+        return kind.plain
+    if not issubclass(kind, Swapped):
+        return kind
+    own = {name: v for name, v in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__, tuple(map(plain_class, kind.__bases__)), own)
 
 
 def _blank(kind: type[nn.Module], mixin: type[Swapped]) -> nn.Module:

@@ -318,7 +318,8 @@ class Current:
                 layers.values[stack] = v
                 if layers.trains and not compiles:
                     self._values.pop(stack, None)  # of the call before
-                if v.requires_grad and not compiles:
+                transforms = torch._C._are_functorch_transforms_active()  # which repeat no layer
+                if v.requires_grad and not (compiles or transforms):
                     self._keep(v, stack)
             return None
         if repeats and (self._reentrant or self._others(stack)):
@@ -378,10 +379,21 @@ class Current:
         vars(self).update(state)
 
 
-class Held(threading.local):
-    """What a hook keeps of a running call; every thread has its own, and copies start without."""
+class Held:
+    """What a hook keeps of a running call; every thread has its own, and copies start without.
 
-    value: Any = None
+    It is no subclass of ``threading.local``, whose attributes torch.compile reads from the wrong
+    dictionary when it compiles again.
+    """
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    def get(self) -> Any:
+        return getattr(self._of_thread, "value", None)
+
+    def set(self, value: Any) -> None:
+        self._of_thread.value = value
 
     def __reduce__(self) -> tuple:
         return Held, ()

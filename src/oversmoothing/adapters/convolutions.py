@@ -167,12 +167,12 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
         given |= {name: value[new.edges] for name, value in of_edges.items()}
         given |= {name: value[new.nodes] for name, value in of_nodes.items()}
         given |= {"x": new.x, "edge_index": new.edge_index}
-    site.held.value = N, len(given["x"])
+    site.held.set((N, len(given["x"])))
     return (), given
 
 
 def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
-    N, every = module.graph.held.value
+    N, every = module.graph.held.get()
     shape = output.shape if isinstance(output, Tensor) else ()
     axis = max(len(shape) - 2, 0)  # of nodes, in (N,), (N, C) or (…, N, C)
     if every not in shape[axis : axis + 1]:

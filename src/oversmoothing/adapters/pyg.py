@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import Swapped, subclass
+from oversmoothing.adapters.attention import Swapped, plain_class, subclass
 from oversmoothing.adapters.blocks import Asked, convolves
 from oversmoothing.adapters.calls import Capture, Current, Graphs
 from oversmoothing.adapters.convolutions import (
@@ -54,7 +54,7 @@ class InsidePropagate(Site):
 
     def detach(self, module: nn.Module) -> None:
         _forget_product(module)
-        swap(module, module.plain)
+        swap(module, plain_class(type(module)))
         super().detach(module)
 
     def mix(self, conv: nn.Module, propagate: Callable, edges: Any, kwargs: dict) -> Tensor:
@@ -84,8 +84,10 @@ class InsidePropagate(Site):
         """
         if self.checked:
             return
-        if torch.compiler.is_compiling():
-            raise InputError("model: call it once before torch.compile, to check its mixing")
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            raise InputError(
+                "model: call it once before torch.compile or torch.func, to check its mixing"
+            )
         device, several = _device(kwargs), []
         state = random_state(conv, device)
         for change in (_drawn, lambda t: -(_drawn(t) ** 3), lambda t: _drawn(t) - _drawn(t) ** 3):
@@ -362,6 +364,8 @@ def output_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
 def _called(probe: nn.Module, width: int | None = None) -> Any:
     """Returns the output of a convolution for two nodes; None if an argument is missing."""
     try:
+        if any(parameter.is_meta for parameter in probe.parameters()):
+            probe = probe.to_empty(device="cpu")  # on meta, self-loops cannot be counted
         with torch.random.fork_rng(devices=[]):  # the call initialises lazy parameters
             return _call(probe, size) if (size := width or _width(probe)) else None
     except Exception:  # a convolution may raise any error

@@ -83,8 +83,8 @@ def padding(context: Context) -> Tensor | None:
 
 def mean_of_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
     """Returns the mean over unmasked tokens; 0 if all are masked. (..., N, C) -> (..., 1, C)."""
-    if mask is None:
-        return x.mean(dim=-2, keepdim=True)
+    if mask is None:  # over no tokens the mean is NaN, and so are gradients
+        return x.mean(dim=-2, keepdim=True) if x.shape[-2] else x.sum(dim=-2, keepdim=True)
     precise = torch.promote_types(x.dtype, torch.float32)  # sums leave float16's range
     seen = mask.to(precise)
     with torch.autocast(x.device.type, enabled=False):

@@ -72,7 +72,7 @@ class DiffGroupNorm(Masked, After):
         """Computes Σ_g BN_g(s_g ⊙ x) of all tokens, (n, C) -> (n, C)."""
         norm: Any = self.norm  # for mypy its statistics may be None
         n, C = x.shape
-        s = F.linear(x, self.group.weight.to(x.dtype)).softmax(dim=-1)
+        s = _scores(self.group, x).softmax(dim=-1)
         if n == 0:
             return x
         if type(self.norm) is not nn.BatchNorm1d:  # such as SyncBatchNorm, which needs all numbers
@@ -87,6 +87,14 @@ class DiffGroupNorm(Masked, After):
             )
         weight, bias = (own.view(-1, C).to(x.dtype) for own in (norm.weight, norm.bias))
         return centred.scaled(mean, weight * (var + norm.eps).rsqrt()) + bias.sum(dim=0)
+
+
+def _scores(group: Any, x: Tensor) -> Tensor:
+    """Applies a linear layer in the precision of x; one that is quantised or wrapped in its own."""
+    if type(group).forward is nn.Linear.forward:
+        return F.linear(x, group.weight.to(x.dtype))
+    own = next(group.parameters(), x).dtype
+    return group(x.to(own)).to(x.dtype)
 
 
 @torch.no_grad()
