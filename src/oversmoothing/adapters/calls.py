@@ -443,7 +443,7 @@ def sentences(mask: Tensor | None) -> Sentences | None:
         got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(
             f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
-            "mixing cannot follow other masks"
+            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
         )
     if not recorded() and mask.all():
         return None
