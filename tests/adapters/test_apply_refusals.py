@@ -208,6 +208,12 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "instead in graphs": (convolutions, "external", {}, "aggregator"),
     "place in graphs": (convolutions, "pairnorm", {"where": "branch"}, "where"),
     "channels": (partial(convolutions, lambda: pyg.APPNP(3, 0.1)), "contranorm", {}, "aggregator"),
+    "a warm-up in a product that is kept": (
+        partial(convolutions, lambda: pyg.SGConv(4, 4, cached=True)), "centered", {"warmup": 9},
+        "model"),
+    "dropped nodes in a product that is kept": (
+        partial(convolutions, lambda: pyg.SSGConv(4, 4, 0.1, cached=True)), "drop_node", {},
+        "model"),
     "channels inside": (
         partial(convolutions, lambda: pyg.NNConv(4, 4, nn.Linear(2, 16))), Scale, {}, "aggregator"),
     "layout": (vit, "pairnorm", {"where": "blocks.*.mlp", "layout": "BWHC"}, "layout"),

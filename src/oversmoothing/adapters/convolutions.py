@@ -81,12 +81,11 @@ def _fewer_edges(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, d
     given = dict(zip(site.names, args)) | kwargs
     edges = _plain_edges(module, given)
     apart = _apart(edges, given.get("x"))
-    for draw in site:
-        kept = site.current.drawn(edges, lambda edges, draw=draw: draw(edges + apart))
-        of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
-        given |= {name: value[kept] for name, value in of_edges.items()}
-        given["edge_index"] = edges[:, kept]
-    return (), given
+    kept = site.current.drawn(edges, lambda: [draw(edges + apart) for draw in site])
+    kept = torch.stack(kept).all(dim=0)
+    of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
+    given |= {name: value[kept] for name, value in of_edges.items()}
+    return (), {**given, "edge_index": edges[:, kept]}
 
 
 def _plain_edges(module: nn.Module, given: dict[str, Any]) -> Tensor:
