@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -177,7 +178,18 @@ class InsteadOfAttention(SwappingSite):
     name = "instead"
 
     def connect(self, module: nn.Module) -> None:
+        self.names = list(signature(module.forward).parameters)
         module.__class__ = subclass(type(module), Replaced)
+
+    def require_open(self, args: tuple, kwargs: dict) -> None:
+        """Checks that a call hides no tokens, unless they are padding that the groups leave out."""
+        given = dict(zip(self.names, args)) | kwargs
+        hides = isinstance(given.get("attn_mask"), Tensor) or given.get("is_causal") is True
+        if hides and self.current is None:
+            raise InputError(
+                "attn_mask: methods that act instead of the attention show all tokens to each; "
+                "call the model without a mask, or choose a method inside, such as centered"
+            )
 
 
 def seen(mask: Tensor | None) -> Tensor | None:
@@ -243,7 +255,8 @@ class Replaced(Swapped):
 
     instead: InsteadOfAttention
 
-    def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.instead.require_open((x, *args), kwargs)
         return self.instead.act(x)
 
 

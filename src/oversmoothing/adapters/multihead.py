@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
+from oversmoothing.adapters.attention import InsideAttention, Swapped, seen, subclass
 from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -23,10 +23,9 @@ from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
 from oversmoothing.errors import InputError
 
 ADDS_INPUTS = True  # every block adds its input to its branches
-CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention to other tokens
+CROSS = ("multihead_attn", "encoder_attn")  # names of attention to other tokens, beside "cross"
 BRANCHES = ("multihead_attn", "linear2")  # of torch's layers, beside the self-attention
 CALL = signature(nn.MultiheadAttention.forward)
-HIDDEN = -1e4  # what is added to the scores of hidden keys is not always −∞
 
 
 class Multihead(Swapped):
@@ -139,7 +138,8 @@ class AfterMultihead(AfterModule):
 
 
 def _hidden(mask: Tensor) -> Tensor:
-    return mask if mask.dtype == torch.bool else mask <= HIDDEN
+    """Returns true for what a mask of torch's attention hides; additive ones need not have −∞."""
+    return mask if mask.dtype == torch.bool else ~seen(mask)
 
 
 def _require_seen(
@@ -260,4 +260,6 @@ def _branches(block: nn.Module, name: str) -> list[nn.Module]:
 
 
 def _is_self_attention(name: str, module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) and name.rpartition(".")[2] not in CROSS
+    own = name.rpartition(".")[2]
+    crosses = own in CROSS or "cross" in own.lower()
+    return isinstance(module, nn.MultiheadAttention) and not crosses
