@@ -287,8 +287,11 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
         (torch.randn(2, 3, 16),), "attn_mask"),
     "a mask that a part of a model gets": (
         partial(in_encoder, "pairnorm"), (WORDS, PADDED), "attention_mask"),
-    "a mask that is not for padding": (
+    "a mask, instead of attention": (
         lambda: partial(osm.apply(vit(), "external"), attn_mask=torch.ones(17, 17).bool()),
+        (IMAGE,), "attn_mask"),
+    "a mask, after attention": (
+        lambda: partial(osm.apply(vit(), ["layernorm", "pairnorm"]), is_causal=True),
         (IMAGE,), "attn_mask"),
     "keys are selected": (
         lambda: partial(attend(), indices=torch.zeros(1, 3, 2)), (*QKV, None), "model"),

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +19,7 @@ from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
 from oversmoothing.adapters.calls import Current
-from oversmoothing.adapters.site import Placed, Site, as_leaf, input_of
+from oversmoothing.adapters.site import AfterModule, Placed, Site, as_leaf, input_of
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -178,18 +177,25 @@ class InsteadOfAttention(SwappingSite):
     name = "instead"
 
     def connect(self, module: nn.Module) -> None:
-        self.names = list(signature(module.forward).parameters)
         module.__class__ = subclass(type(module), Replaced)
 
-    def require_open(self, args: tuple, kwargs: dict) -> None:
-        """Checks that a call hides no tokens, unless they are padding that the groups leave out."""
-        given = dict(zip(self.names, args)) | kwargs
-        hides = isinstance(given.get("attn_mask"), Tensor) or given.get("is_causal") is True
-        if hides and self.current is None:
-            raise InputError(
-                "attn_mask: methods that act instead of the attention show all tokens to each; "
-                "call the model without a mask, or choose a method inside, such as centered"
-            )
+
+class AfterAttention(AfterModule):
+    """Acts on the output of an attention, whose call must not hide tokens other than padding."""
+
+    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        _require_open(self, self.given(args, kwargs))
+
+
+def _require_open(site: Site, given: dict[str, Any]) -> None:
+    """Checks that a call hides no tokens, unless they are padding that the groups leave out."""
+    hides = isinstance(given.get("attn_mask"), Tensor) or given.get("is_causal") is True
+    unfit = [type(aggregator).__name__ for aggregator in site if not aggregator.tokenwise]
+    if hides and site.current is None and unfit:
+        raise InputError(
+            f"attn_mask: {unfit[0]} shows all tokens to each; call the model without "
+            "a mask, or choose a method inside the attention, such as centered"
+        )
 
 
 def seen(mask: Tensor | None) -> Tensor | None:
@@ -256,7 +262,7 @@ class Replaced(Swapped):
     instead: InsteadOfAttention
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        self.instead.require_open((x, *args), kwargs)
+        _require_open(self.instead, self.instead.given((x, *args), kwargs))
         return self.instead.act(x)
 
 

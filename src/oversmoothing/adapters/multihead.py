@@ -6,7 +6,6 @@ dropout stay.
 
 import re
 from collections.abc import Iterable, Iterator
-from inspect import signature
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from oversmoothing.errors import InputError
 ADDS_INPUTS = True  # every block adds its input to its branches
 CROSS = ("multihead_attn", "encoder_attn")  # names of attention to other tokens, beside "cross"
 BRANCHES = ("multihead_attn", "linear2")  # of torch's layers, beside the self-attention
-CALL = signature(nn.MultiheadAttention.forward)
 
 
 class Multihead(Swapped):
@@ -131,7 +129,7 @@ class AfterMultihead(AfterModule):
         Raises:
             InputError: the call hides tokens from others, to which an aggregator would show them.
         """
-        given: dict[str, Any] = CALL.bind(module, *args, **kwargs).arguments
+        given = self.given(args, kwargs)
         _require_seen(self, given.get("attn_mask"), bool(given.get("is_causal")))
         padding = given.get("key_padding_mask")
         return None if padding is None or self.tokenwise else sentences(~_hidden(padding))

@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, in_windows
+from oversmoothing.adapters.attention import (
+    AfterAttention,
+    InsideAttention,
+    InsteadOfAttention,
+    in_windows,
+)
 from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -103,7 +108,8 @@ def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> 
         return placed
     for module in _branches(name, block, sites) if where.startswith("branch") else ():
         if module is block.attn or where == "branches":
-            placed.append(Placed(module, AfterModule(sites.build("after", dim), *at)))
+            kind = AfterAttention if module is block.attn else AfterModule
+            placed.append(Placed(module, kind(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
     return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
 
