@@ -344,6 +344,11 @@ def _note_tokens(module: nn.Module, args: tuple, kwargs: dict) -> None:
     module.inside.held.value = x if batch_first else x.transpose(0, 1)
 
 
+def pattern_of(name: str) -> str:
+    """Returns the name of a module with a ``*`` for every number of a layer."""
+    return re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name)
+
+
 def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Current) -> None:
     """Numbers the attention layers of every stack that read the values of the first one.
 
@@ -354,7 +359,7 @@ def share_first_values(model: nn.Module, placed: Sequence[Placed], current: Curr
     stacks: dict[str, list[InsideAttention]] = {}
     for name, module in model.named_modules():
         if (site := sites.get(id(module))) is not None and site.reads_values:
-            stacks.setdefault(re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name), []).append(site)
+            stacks.setdefault(pattern_of(name), []).append(site)
     for stack, layers in stacks.items():
         if len(layers) == 1:
             raise InputError(

@@ -4,7 +4,6 @@ Inside it, its products are computed here, by torch's fused attention; its param
 dropout stay.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, Swapped, seen, subclass
+from oversmoothing.adapters.attention import InsideAttention, Swapped, pattern_of, seen, subclass
 from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -249,10 +248,9 @@ def _after(
 def _branches(block: nn.Module, name: str) -> list[nn.Module]:
     """Returns what ends the branches of torch's own layer, beside its self-attention."""
     if not isinstance(block, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-        pattern = re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name)
         raise InputError(
             f"where: the branches of {type(block).__name__} are not known; name what ends each of "
-            f"them, one call of apply for each, such as where={pattern!r}"
+            f"them, one call of apply for each, such as where={pattern_of(name)!r}"
         )
     return [getattr(block, own) for own in BRANCHES if hasattr(block, own)]
 

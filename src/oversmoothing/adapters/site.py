@@ -4,7 +4,7 @@ The module also reads tokens from tensors of other layouts, and finds their numb
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
@@ -284,6 +284,11 @@ class Placed(NamedTuple):
 
     module: nn.Module
     site: Site | Capture
+
+
+def sites_of(placed: Iterable[Placed]) -> list[Site]:
+    """Returns the sites among places, without the hooks that read groups."""
+    return [place.site for place in placed if isinstance(place.site, Site)]
 
 
 def require_module(model: nn.Module) -> nn.Module:
