@@ -150,6 +150,24 @@ def test_with_a_method_torchs_encoder_makes_no_nested_tensors(method: str) -> No
     assert model.use_nested_tensor and torch.equal(model(x, src_key_padding_mask=HIDDEN), plain)
 
 
+class Crossing(nn.TransformerEncoderLayer):
+    """Attends to itself, then to other tokens, of which there are as many."""
+
+    def __init__(self) -> None:
+        super().__init__(16, 2, 32, batch_first=True)
+        self.cross = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: Tensor, other: Tensor, hidden: Tensor) -> Tensor:
+        x = super().forward(x)
+        return x + self.cross(x, other, other, key_padding_mask=hidden)[0]
+
+
+def test_padding_of_other_tokens_is_none_of_the_own_ones() -> None:
+    model = osm.apply(nn.ModuleList(Crossing() for _ in range(2)), "pairnorm")
+    assert [hasattr(layer.cross, "after") for layer in model] == [False, False]
+    assert [hasattr(layer.self_attn, "after") for layer in model] == [True, True]
+
+
 MASKS_OF_SOME = {
     **{name: MASKS[name] for name in ("causal", "flag")},
     "finite": {"attn_mask": torch.zeros(7, 7, dtype=X.dtype).masked_fill(CAUSAL, -1e9)},

@@ -10,7 +10,18 @@ import torch_geometric.nn as pyg
 import torchvision
 import transformers as hf
 from applied_convolutions import network
-from applied_models import Push, Scale, bert, everything, gpt2, swin, vit, windows
+from applied_models import (
+    PADDED,
+    WORDS,
+    Push,
+    Scale,
+    bert,
+    everything,
+    gpt2,
+    swin,
+    vit,
+    windows,
+)
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -190,12 +201,19 @@ WRONG: dict[str, tuple] = {  # why -> model, aggregator, options, the argument t
     "no norm": (group_vit, "layernorm", {}, "where"),
     "a product, in windows": (windows, Scale, {}, "aggregator"),
     "branches with norms, in windows": (partial(windows, "Swinv2"), "rezero", {}, "where"),
+    "a list of layers": (lambda: bert().encoder.layer, "pairnorm", {}, "model"),
     "sinks": (sinks, "centered", {}, "model"),
     "instead in text": (bert, "em", {}, "aggregator"),
     "place in text": (bert, "pairnorm", {"where": "fnn"}, "where"),
     "instead in graphs": (convolutions, "external", {}, "aggregator"),
     "place in graphs": (convolutions, "pairnorm", {"where": "branch"}, "where"),
     "channels": (partial(convolutions, lambda: pyg.APPNP(3, 0.1)), "contranorm", {}, "aggregator"),
+    "a warm-up in a product that is kept": (
+        partial(convolutions, lambda: pyg.SGConv(4, 4, cached=True)), "centered", {"warmup": 9},
+        "model"),
+    "dropped nodes in a product that is kept": (
+        partial(convolutions, lambda: pyg.SSGConv(4, 4, 0.1, cached=True)), "drop_node", {},
+        "model"),
     "channels inside": (
         partial(convolutions, lambda: pyg.NNConv(4, 4, nn.Linear(2, 16))), Scale, {}, "aggregator"),
     "layout": (vit, "pairnorm", {"where": "blocks.*.mlp", "layout": "BWHC"}, "layout"),
@@ -220,6 +238,13 @@ def later(name: str) -> nn.Module:
     """A model whose attention function is chosen after the method."""
     model = osm.apply(bert(), "centered")
     model.set_attn_implementation(name)
+    return model
+
+
+def in_encoder(method: str) -> nn.Module:
+    """A model with a method in its encoder, which gets no mask (B, N)."""
+    model = bert().eval()
+    osm.apply(model.encoder, method)
     return model
 
 
@@ -260,6 +285,14 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
     "causal without a mask": (
         lambda: partial(osm.apply(encoder(), "centered").layers[0], is_causal=True),
         (torch.randn(2, 3, 16),), "attn_mask"),
+    "a mask that a part of a model gets": (
+        partial(in_encoder, "pairnorm"), (WORDS, PADDED), "attention_mask"),
+    "a mask, instead of attention": (
+        lambda: partial(osm.apply(vit(), "external"), attn_mask=torch.ones(17, 17).bool()),
+        (IMAGE,), "attn_mask"),
+    "a mask, after attention": (
+        lambda: partial(osm.apply(vit(), ["layernorm", "pairnorm"]), is_causal=True),
+        (IMAGE,), "attn_mask"),
     "keys are selected": (
         lambda: partial(attend(), indices=torch.zeros(1, 3, 2)), (*QKV, None), "model"),
     "sinks of a call": (

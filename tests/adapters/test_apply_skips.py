@@ -147,6 +147,52 @@ def test_edges_are_dropped_in_training_alike_in_all_layers_with_their_weights() 
 
 
 @torch.no_grad()
+def test_what_one_of_two_methods_drops_is_dropped() -> None:
+    kept: list[Tensor] = []
+    model = osm.apply(gcn(), [partial(osm.DropEdge, rate=rate) for rate in (0.2, 0.6)]).train()
+    for conv in model.convs:
+        note = lambda conv, args, given: kept.append(given["edge_index"])  # noqa: E731
+        conv.register_forward_pre_hook(note, with_kwargs=True)
+    torch.manual_seed(5)
+    model(X, EDGES, torch.ones(EDGES.shape[1]).double())
+    torch.manual_seed(5)
+    both = drop_edges(EDGES, 0.2), drop_edges(EDGES, 0.6)
+    assert not torch.equal(*both)
+    assert all(torch.equal(edges, EDGES[:, both[0] & both[1]]) for edges in kept)
+
+
+class Relations(nn.Module):
+    """Convolutions that need the type of every edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(pyg.RGCNConv(8, 8, 2) for _ in range(3))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index, edge_index[0] % 2)
+        return x
+
+
+@torch.no_grad()
+def test_convolutions_that_need_more_than_nodes_and_edges_are_joined_too() -> None:
+    torch.manual_seed(0)
+    model = Relations().double()
+    first = model.convs[0](X, EDGES, EDGES[0] % 2) + X
+    second = model.convs[1](first, EDGES, EDGES[0] % 2) + first
+    expected = model.convs[2](second, EDGES, EDGES[0] % 2)
+    torch.testing.assert_close(osm.apply(model, "residual")(X, EDGES), expected, **CLOSE)
+
+
+def test_layers_are_numbered_among_those_with_the_skip_connection() -> None:
+    """The first convolution changes the number of channels and has a LayerNorm alone."""
+    for method in ("initial_residual", ["layernorm", "initial_residual"]):
+        model = osm.apply(gcn(), method)
+        sites = [conv.after for conv in model.convs if hasattr(conv, "after")]
+        assert [site.context.layer for site in sites if site.reads_inputs] == [1, 2, 3]
+
+
+@torch.no_grad()
 def test_a_batch_of_graphs_has_its_own_inputs_in_every_graph() -> None:
     """Where a method that mixes the nodes follows at the same place."""
     torch.manual_seed(0)

@@ -224,12 +224,28 @@ def naflex() -> Case:
     }
 
 
+class Wrapped(nn.Module):
+    """Has a model of timm, and does not name its arguments."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Any) -> Tensor:
+        return self.backbone(x)
+
+
+def wrapped() -> Case:
+    model, inputs = naflex()
+    return Wrapped(model), inputs
+
+
 def features(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     output = model(**inputs)
     return output if isinstance(output, Tensor) else output.last_hidden_state[:, :REAL]
 
 
-@pytest.mark.parametrize("case", [siglip, idefics, naflex])
+@pytest.mark.parametrize("case", [siglip, idefics, naflex, wrapped])
 @torch.no_grad()
 def test_what_is_in_the_padding_changes_nothing(case: Callable[[], Case]) -> None:
     torch.manual_seed(0)

@@ -38,12 +38,38 @@ def test_padding_changes_nothing(side: str) -> None:
     assert own["cosine"] != pytest.approx(padded["cosine"])  # attends to padding, but measures none
 
 
+class OwnLayer(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor) -> Tensor:
+        return self.layer(x, src_key_padding_mask=key_padding_mask)
+
+
+class Own(nn.Module):
+    """A model whose masks have the name that they have at torch's attention."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(map(OwnLayer, layers))
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, key_padding_mask)
+        return x
+
+
 def test_torch_encoder_with_either_layout_and_padding() -> None:
     x, padding = draw(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
     padding[0, 4:] = True
     first, last = encoder(True), encoder(False)
     expected = osm.diagnose(first, x, src_key_padding_mask=padding)
     equal(expected, osm.diagnose(last, x.transpose(0, 1), src_key_padding_mask=padding))
+    own = Own(first.layers)
+    equal(expected, osm.diagnose(own, x, key_padding_mask=padding))
+    attends = osm.diagnose(own, x, key_padding_mask=padding, layers="layers.*.layer.self_attn")
+    assert attends.tokens == (4, 6)
     equal(expected, osm.diagnose(first, batches=[x[:1, :4], x[1:]]))
     assert len(expected["attention_similarity"]) == 3
 

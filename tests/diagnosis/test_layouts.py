@@ -220,6 +220,10 @@ def test_what_cannot_be_known_is_noted() -> None:
     assert "8 samples for 2 inputs" in notes(16) and "cls_token of Windows" in notes(16)
     assert "samples" not in notes(4) and "cls_token" not in notes(4, prefix=0)
     assert notes(4, prefix=1) == "Left out: 1 prefix token."
+    model = Windows()  # as PVT, whose last stage has a class token
+    model.patch_embed, model.cls_token = nn.ModuleList([Windows()]), None
+    found = osm.diagnose(model, torch.randn(2, 4, 8), layers="layers.*")
+    assert "cls_token of Windows" in " ".join(found.notes)
 
 
 class Wrapped(nn.Module):

@@ -11,7 +11,7 @@ import timm
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
-from diagnosed import IDS, SMALL, T5, captured, encoder
+from diagnosed import IDS, SMALL, T5, bert, captured, encoder
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -214,6 +214,16 @@ def test_pairs_of_tokens_have_a_cosine_of_their_own() -> None:
     assert "cls-last" in str(report) and report.tokens == (4, 4)
     only = osm.diagnose(model, **kwargs, metrics="norm", pairs={"cls-dist": (0, 1)})
     assert only.values == {name: report[name] for name in ("norm", "cls-dist")}
+
+
+def test_a_pair_with_padding_has_no_cosine() -> None:
+    words, mask = torch.randint(1, 20, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    model, pairs = bert(), {"ends": (0, -1)}
+    report = osm.diagnose(model, words, attention_mask=mask, metrics="norm", pairs=pairs)
+    alone = osm.diagnose(model, words[:1], metrics="norm", pairs=pairs)
+    assert report["ends"] == pytest.approx(alone["ends"]) and {*report.counts["ends"]} == {1}
+    assert "ends: not defined in 1 of 2 samples" in " ".join(report.notes)
 
 
 def test_models_without_attention_maps_and_with_a_sink() -> None:

@@ -40,6 +40,7 @@ from oversmoothing.adapters.site import (
     check_layout,
     placed_in,
     require_module,
+    sites_of,
 )
 from oversmoothing.adapters.sites import Factory, kind_of
 from oversmoothing.errors import InputError, ends
@@ -250,7 +251,7 @@ def _readers(
     current: Current,
 ) -> list[Placed]:
     """Returns the hooks that begin and end a call of the model."""
-    every = [place.site for place in placed if isinstance(place.site, Site)]
+    every = sites_of(placed)
     sites = [site for site in every if site.current is current]
     of_values = any(site.reads_values for site in every)
     of_library = getattr(library, "readers", None)  # nn.MultiheadAttention gets the padding itself
@@ -431,8 +432,8 @@ def require_some(
             "blocks: these have no place for the aggregator; choose other blocks, or give where= "
             "as a pattern of module names"
         )
-    sites = [place.site for place in placed if isinstance(place.site, Site)]
-    if where is not None and not any(a.site == "after" for site in sites for a in site):
+    every = [aggregator for site in sites_of(placed) for aggregator in site]
+    if where is not None and not any(aggregator.site == "after" for aggregator in every):
         raise InputError(
             f"where: only aggregators that act after the mixing have a choice, got {where!r}; "
             "leave it out"
@@ -441,8 +442,7 @@ def require_some(
 
 def require_prefix(model: nn.Module, placed: Sequence[Placed]) -> None:
     """Checks that the model has prefix tokens if an aggregator leaves them out."""
-    sites = [place.site for place in placed if isinstance(place.site, Site)]
-    blind = [a for site in sites for a in site if site.context.prefix == 0]
+    blind = [a for site in sites_of(placed) for a in site if site.context.prefix == 0]
     if any(getattr(aggregator, "prefix_in_mean", True) is False for aggregator in blind):
         raise InputError(
             f"prefix_in_mean: no token of {type(model).__name__} is known to come before the words "

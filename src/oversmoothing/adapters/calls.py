@@ -198,7 +198,7 @@ class Layers(NamedTuple):
 
     inputs: list[Tensor]
     outputs: list[Tensor]
-    drawn: dict[int, tuple[Tensor, Tensor]]
+    drawn: dict[int, tuple[Tensor, list[Tensor]]]
     values: dict[str, Tensor]
     trains: bool
 
@@ -353,12 +353,12 @@ class Current:
         self._kept[stack] = call
         v.register_hook(partial(_over, pending, call))
 
-    def drawn(self, edges: Tensor, draw: Callable[[Tensor], Tensor]) -> Tensor:
+    def drawn(self, edges: Tensor, draw: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Returns what is drawn for edges, which is the same in all layers of a call."""
         if (layers := self._layers()) is None:
-            return draw(edges)
+            return draw()
         if id(edges) not in layers.drawn:
-            layers.drawn[id(edges)] = (edges, draw(edges))
+            layers.drawn[id(edges)] = (edges, draw())
         return layers.drawn[id(edges)][1]
 
     def _layers(self) -> "Layers | None":
@@ -455,7 +455,7 @@ def sentences(mask: Tensor | None) -> Sentences | None:
         got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(
             f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
-            "mixing cannot follow other masks"
+            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
         )
     if not recorded() and mask.all():
         return None

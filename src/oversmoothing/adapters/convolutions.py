@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import torch
@@ -28,12 +27,8 @@ class AfterConvolution(AfterModule):
     be the targets. Otherwise sources are other nodes, and no two targets are neighbours.
     """
 
-    def connect(self, module: nn.Module) -> None:
-        super().connect(module)
-        self.names = list(signature(module.forward).parameters)
-
     def of_call(self, module: nn.Module, args: tuple, kwargs: dict, num_tokens: int) -> Context:
-        given = dict(zip(self.names, args)) | kwargs
+        given = self.given(args, kwargs)
         edges, x = given.get("edge_index"), given.get("x")
         context = super().of_call(module, args, kwargs, num_tokens)
         context = with_edges(context, self, module, edges, num_tokens)
@@ -70,7 +65,6 @@ class EdgesOfConvolution(Site):
     keeps_call = True
 
     def connect(self, module: nn.Module) -> None:
-        self.names = list(signature(module.forward).parameters)
         self.handles = [module.register_forward_pre_hook(_fewer_edges, with_kwargs=True)]
 
 
@@ -78,15 +72,14 @@ def _fewer_edges(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, d
     site = module.edges
     if not module.training:
         return args, kwargs
-    given = dict(zip(site.names, args)) | kwargs
+    given = site.given(args, kwargs)
     edges = _plain_edges(module, given)
     apart = _apart(edges, given.get("x"))
-    for draw in site:
-        kept = site.current.drawn(edges, lambda edges, draw=draw: draw(edges + apart))
-        of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
-        given |= {name: value[kept] for name, value in of_edges.items()}
-        given["edge_index"] = edges[:, kept]
-    return (), given
+    kept = site.current.drawn(edges, lambda: [draw(edges + apart) for draw in site])
+    kept = torch.stack(kept).all(dim=0)
+    of_edges = {name: given[name] for name in OF_EDGES if given.get(name) is not None}
+    given |= {name: value[kept] for name, value in of_edges.items()}
+    return (), {**given, "edge_index": edges[:, kept]}
 
 
 def _plain_edges(module: nn.Module, given: dict[str, Any]) -> Tensor:
@@ -111,7 +104,6 @@ class MessagesOfConvolution(Site):
     name = "messages"
 
     def connect(self, module: nn.Module) -> None:
-        self.names = list(signature(module.forward).parameters)
         self.handles = [module.register_forward_pre_hook(_require_messages, with_kwargs=True)]
         module.message = partial(_fewer_messages, module)
 
@@ -124,7 +116,7 @@ def _require_messages(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Checks that torch-geometric computes messages, and no product in place of them."""
     if not module.training:
         return
-    edges = _plain_edges(module, dict(zip(module.messages.names, args)) | kwargs)
+    edges = _plain_edges(module, module.messages.given(args, kwargs))
     if hasattr(edges, "is_sorted_by_col"):
         raise InputError(
             f"model: {type(module).__name__} computes no messages that could be dropped with an "
@@ -145,7 +137,6 @@ class GraphOfModel(Site):
     name = "graph"
 
     def connect(self, module: nn.Module) -> None:
-        self.names = list(signature(module.forward).parameters)
         self.handles = [
             module.register_forward_pre_hook(_more_nodes, with_kwargs=True),
             module.register_forward_hook(_given_nodes),
@@ -153,7 +144,7 @@ class GraphOfModel(Site):
 
 
 def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    site, given = module.graph, dict(zip(module.graph.names, args)) | kwargs
+    site, given = module.graph, module.graph.given(args, kwargs)
     if not isinstance(given.get("x"), Tensor):
         raise InputError(
             f"model: {type(module).__name__} is not called with x (N, C) and edge_index (2, E), so "

@@ -158,10 +158,19 @@ def is_causal(model: nn.Module, part: nn.Module) -> bool | None:
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
-    """Returns the hooks that read padding masks, at the innermost models around some modules."""
+    """Returns the hooks that read padding masks, at the innermost models around some modules.
+
+    Raises:
+        InputError: the model is a list of layers, whose call no hook sees.
+    """
     owners: dict[str, Placed] = {}
+    if isinstance(model, nn.ModuleList | nn.ModuleDict):
+        raise InputError(
+            f"model: a {type(model).__name__} gets no attention mask, which the method needs; give "
+            "the model around it, and choose among its blocks with blocks="
+        )
     for name, owner in model.named_modules():  # outer ones first
-        if not isinstance(owner, PreTrainedModel):
+        if owner is not model and not isinstance(owner, PreTrainedModel):
             continue
         # These audio models shorten their mask to one entry for each token of their encoder.
         shortens = hasattr(owner, "_get_feature_vector_attention_mask")

@@ -4,16 +4,14 @@ Inside it, its products are computed here, by torch's fused attention; its param
 dropout stay.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from inspect import signature
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, Swapped, subclass
+from oversmoothing.adapters.attention import InsideAttention, Swapped, pattern_of, seen, subclass
 from oversmoothing.adapters.blocks import Asked
 from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -23,10 +21,8 @@ from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
 from oversmoothing.errors import InputError
 
 ADDS_INPUTS = True  # every block adds its input to its branches
-CROSS = ("multihead_attn", "cross_attn", "encoder_attn")  # names of attention to other tokens
+CROSS = ("multihead_attn", "encoder_attn")  # names of attention to other tokens, beside "cross"
 BRANCHES = ("multihead_attn", "linear2")  # of torch's layers, beside the self-attention
-CALL = signature(nn.MultiheadAttention.forward)
-HIDDEN = -1e4  # what is added to the scores of hidden keys is not always −∞
 
 
 class Multihead(Swapped):
@@ -132,14 +128,15 @@ class AfterMultihead(AfterModule):
         Raises:
             InputError: the call hides tokens from others, to which an aggregator would show them.
         """
-        given: dict[str, Any] = CALL.bind(module, *args, **kwargs).arguments
+        given = self.given(args, kwargs)
         _require_seen(self, given.get("attn_mask"), bool(given.get("is_causal")))
         padding = given.get("key_padding_mask")
         return None if padding is None or self.tokenwise else sentences(~_hidden(padding))
 
 
 def _hidden(mask: Tensor) -> Tensor:
-    return mask if mask.dtype == torch.bool else mask <= HIDDEN
+    """Returns true for what a mask of torch's attention hides; additive ones need not have −∞."""
+    return mask if mask.dtype == torch.bool else ~seen(mask)
 
 
 def _require_seen(
@@ -251,13 +248,14 @@ def _after(
 def _branches(block: nn.Module, name: str) -> list[nn.Module]:
     """Returns what ends the branches of torch's own layer, beside its self-attention."""
     if not isinstance(block, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-        pattern = re.sub(r"(?<![A-Za-z\d])\d+\b", "*", name)
         raise InputError(
             f"where: the branches of {type(block).__name__} are not known; name what ends each of "
-            f"them, one call of apply for each, such as where={pattern!r}"
+            f"them, one call of apply for each, such as where={pattern_of(name)!r}"
         )
     return [getattr(block, own) for own in BRANCHES if hasattr(block, own)]
 
 
 def _is_self_attention(name: str, module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) and name.rpartition(".")[2] not in CROSS
+    own = name.rpartition(".")[2]
+    crosses = own in CROSS or "cross" in own.lower()
+    return isinstance(module, nn.MultiheadAttention) and not crosses

@@ -40,13 +40,18 @@ def suffix_of(model: nn.Module, name: str) -> int:
 
 
 def class_token_of(model: nn.Module, name: str) -> str | None:
-    """Returns a parameter that may be a leading token of a layer whose prefix is unknown."""
+    """Returns a parameter that may be a leading token of a layer whose prefix is unknown.
+
+    It is one of the modules around the layer, or of what embeds patches for them.
+    """
     if _known_prefix(model, name) is not None:
         return None
     for parent in reversed(parents_of(model, name).values()):
-        for token in ELSEWHERE:
-            if isinstance(getattr(parent, token, None), nn.Parameter):
-                return f"{token} of {type(parent).__name__}"
+        embeds = [m for n, m in parent.named_children() if n.startswith(PATCHES)]
+        for module in (parent, *(m for inner in embeds for m in inner.modules())):
+            for token in ELSEWHERE:
+                if isinstance(getattr(module, token, None), nn.Parameter):
+                    return f"{token} of {type(module).__name__}"
     return None
 
 

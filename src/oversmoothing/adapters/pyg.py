@@ -28,14 +28,15 @@ from oversmoothing.adapters.convolutions import (
     entries_of,
     with_edges,
 )
-from oversmoothing.adapters.site import BeforeModule, Placed, Site, channels
+from oversmoothing.adapters.site import BeforeModule, Placed, Site, channels, width
 from oversmoothing.adapters.sites import Factory, Sites, kind_of
-from oversmoothing.aggregators.base import Context, make, wants_dim
+from oversmoothing.aggregators.base import make, wants_dim
 from oversmoothing.errors import InputError
 
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes: channels of x
 ADDS_INPUTS = False  # whether blocks add their input to their output
 OFFERED = ("inside", "after", "before", "edges", "messages", "graph")
+PRODUCTS = ("_cached_x", "_cached_h")  # attributes: products that SGConv and SSGConv keep
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
 
 
@@ -135,10 +136,22 @@ class Propagating(Swapped):
 
 
 def _forget_product(conv: nn.Module) -> None:
-    """Clears the product of M and V that SGConv and SSGConv keep with ``cached=True``."""
-    for name in ("_cached_x", "_cached_h"):
+    """Clears the product of M and V that a convolution keeps with ``cached=True``."""
+    for name in PRODUCTS:
         if hasattr(conv, name):
             setattr(conv, name, None)
+
+
+def _require_lasting(conv: nn.Module, site: Site) -> None:
+    """Checks that no aggregator changes after the first call, whose product a convolution keeps."""
+    keeps = getattr(conv, "cached", False) and any(hasattr(conv, name) for name in PRODUCTS)
+    for aggregator in site if keeps else ():
+        if not aggregator.steady or any(True for _ in aggregator.parameters()):
+            raise InputError(
+                f"model: {type(conv).__name__} keeps the product of its first call (cached=True), "
+                f"so {type(aggregator).__name__}, which changes in training, would act in that "
+                "call only; build it without cached=True"
+            )
 
 
 def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
@@ -221,10 +234,9 @@ def place(asked: Asked) -> list[Placed]:
             )
         acts_after = choice.named or block is not choice.last
         for conv in convolutions:
-            layer = 1 + sum(isinstance(place.site, AfterConvolution) for place in placed)
             before.append(_width(conv))
             alike = before.count(before[-1]) if block is last else 0
-            at = AtConvolution(type(model).__name__, current, acts_after, alike, layer)
+            at = AtConvolution(type(model).__name__, current, acts_after, alike)
             placed += [Placed(conv, site) for site in _at(conv, factories, at)]
     if upsample := Sites(factories, 0, type(model).__name__, OFFERED).build("graph", 0):
         if choice.named:
@@ -232,7 +244,16 @@ def place(asked: Asked) -> list[Placed]:
                 "blocks: half_hop changes the graph of the whole model; leave them out"
             )
         placed.append(Placed(model, GraphOfModel(upsample)))
+    _number([place.site for place in placed if isinstance(place.site, AfterConvolution)])
     return placed if any(len(place.site) for place in placed) else []
+
+
+def _number(sites: list[AfterConvolution]) -> None:
+    """Numbers the layers from 1: those with skip connections, and the others."""
+    for joins in (True, False):
+        alike = [site for site in sites if site.reads_inputs is joins]
+        for layer, site in enumerate(alike, start=1):
+            site.context = replace(site.context, layer=layer)
 
 
 class AtConvolution(NamedTuple):
@@ -244,14 +265,12 @@ class AtConvolution(NamedTuple):
         acts_after: whether aggregators of the site after act on its output.
         alike: number of convolutions with as many input channels, itself included, if it combines
             their inputs; else 0.
-        layer: its number among those with aggregators after them, from 1.
     """
 
     host: str
     current: Current
     acts_after: bool
     alike: int
-    layer: int
 
 
 def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> list[Site]:
@@ -267,11 +286,12 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
         dim = mixed_channels(conv, sites.factories["inside"])
         inside = sites.build("inside", dim, heads=getattr(conv, "heads", 1))
         found.append(InsidePropagate(inside, current=current))
+        _require_lasting(conv, found[-1])
     if sites.has("after") and at.acts_after:
-        context = Context(layer=at.layer)
-        found.append(AfterConvolution(sites.build("after", out), context, current, dim=out))
+        found.append(AfterConvolution(sites.build("after", out), current=current, dim=out))
     if sites.has("before"):
         found.append(_before(conv, sites.factories["before"], at))
+        _require_lasting(conv, found[-1])
     if sites.has("edges"):
         found.append(EdgesOfConvolution(sites.build("edges", 0), current=current))
     if sites.has("messages"):
@@ -291,9 +311,7 @@ def _before(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) ->
 def keeps_channels(conv: nn.Module) -> bool:
     """Whether the output of a convolution has the channels of its input."""
     size = _width(conv)
-    out = _called(deepcopy(conv).eval())
-    own = size[-1] if isinstance(size, tuple) else size
-    return isinstance(out, Tensor) and out.shape[-1] == own
+    return bool(size) and _out(conv) == (size[-1] if isinstance(size, tuple) else size)
 
 
 def readers(model: nn.Module, names: Iterable[str], current: Current) -> list[Placed]:
@@ -321,7 +339,7 @@ def mixes(edges: Tensor) -> bool:
     return bool((one[rows] != columns).any())
 
 
-def mixed_channels(conv: nn.Module, factories: Sequence[Factory], width: int | None = None) -> int:
+def mixed_channels(conv: nn.Module, factories: Sequence[Factory], size: int | None = None) -> int:
     """Finds the number of channels that a convolution mixes, by a call on two nodes.
 
     It is 0 if no factory asks for it.
@@ -329,7 +347,7 @@ def mixed_channels(conv: nn.Module, factories: Sequence[Factory], width: int | N
     Args:
         conv: the convolution.
         factories: of aggregators inside it.
-        width: channels of its input; None: taken from its attributes.
+        size: channels of its input; None: taken from its attributes.
 
     Raises:
         InputError: the number cannot be found.
@@ -339,7 +357,7 @@ def mixed_channels(conv: nn.Module, factories: Sequence[Factory], width: int | N
     found: set[int] = set()
     probe = deepcopy(conv).eval()
     probe.register_propagate_forward_hook(lambda *call: found.add(call[-1].shape[-1]))
-    if _called(probe, width) is not None and len(found) == 1:
+    if _called(probe, size) is not None and len(found) == 1:
         return found.pop()
     raise InputError(
         f"aggregator: cannot tell how many channels {type(conv).__name__} mixes; give a factory "
@@ -348,26 +366,32 @@ def mixed_channels(conv: nn.Module, factories: Sequence[Factory], width: int | N
 
 
 def output_channels(conv: nn.Module, factories: Sequence[Factory]) -> int:
-    """Finds the number of channels of a convolution's output, by a call on two nodes.
-
-    If the call fails, the number is read from attributes. It is 0 if no factory asks for it.
+    """Returns the number of channels of a convolution's output; 0 if no factory asks for it.
 
     Raises:
         InputError: the number cannot be found.
     """
     if not any(map(wants_dim, factories)):
         return 0
+    return _out(conv) or channels(conv, factories)
+
+
+def _out(conv: nn.Module) -> int:
+    """Finds the number of channels of a convolution's output, by a call on two nodes.
+
+    If the call fails, the number is read from attributes; 0: they do not tell it.
+    """
     out = _called(deepcopy(conv).eval())
-    return out.shape[-1] if isinstance(out, Tensor) else channels(conv, factories)
+    return out.shape[-1] if isinstance(out, Tensor) else width(conv)
 
 
-def _called(probe: nn.Module, width: int | None = None) -> Any:
+def _called(probe: nn.Module, size: int | None = None) -> Any:
     """Returns the output of a convolution for two nodes; None if an argument is missing."""
     try:
         if any(parameter.is_meta for parameter in probe.parameters()):
             probe = probe.to_empty(device="cpu")  # on meta, self-loops cannot be counted
         with torch.random.fork_rng(devices=[]):  # the call initialises lazy parameters
-            return _call(probe, size) if (size := width or _width(probe)) else None
+            return _call(probe, own) if (own := size or _width(probe)) else None
     except Exception:  # a convolution may raise any error
         return None
 
@@ -395,8 +419,8 @@ def _call(conv: nn.Module, size: int | tuple[int, ...]) -> Any:
     x = pair if isinstance(size, tuple) else pair[0]
     edges = torch.tensor([[0, 1], [1, 0]], device=like.device)
     given = {"x": x, "x_0": x, "edge_index": edges}
-    if isinstance(width := getattr(conv, "edge_dim", None), int):
-        given["edge_attr"] = like.new_zeros(2, width)
+    if isinstance(of_edges := getattr(conv, "edge_dim", None), int):
+        given["edge_attr"] = like.new_zeros(2, of_edges)
     takes = signature(conv.forward).parameters
     return conv.forward(**{name: value for name, value in given.items() if name in takes})
 

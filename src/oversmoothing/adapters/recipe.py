@@ -16,6 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.blocks import uncompiled
 from oversmoothing.adapters.names import known
 from oversmoothing.adapters.site import Site, placed_in
 from oversmoothing.adapters.sites import Factory
@@ -61,7 +62,7 @@ def recipe(model: nn.Module) -> Recipe:
     if missing := lost(model):
         warnings.warn(missing, stacklevel=2)
     found: Recipe = []
-    for name, module in getattr(model, "_orig_mod", model).named_modules():  # of torch.compile
+    for name, module in uncompiled(model).named_modules():
         for call in vars(module).get(NOTE, []):
             if "unclear" in call:
                 raise InputError(f"recipe: {call['unclear']}")

@@ -4,7 +4,7 @@ The module also reads tokens from tensors of other layouts, and finds their numb
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
@@ -60,6 +60,7 @@ class Site(Chain):
 
     Attributes:
         name: of the child.
+        names: of the arguments of the module.
         keeps_call: whether ``current`` is kept although no aggregator needs it.
         reads_inputs: whether an aggregator reads the inputs of the layers.
         reads_values: whether an aggregator reads the values of the first layer.
@@ -92,6 +93,7 @@ class Site(Chain):
 
     def attach(self, module: nn.Module) -> None:
         """Makes a module call the aggregators."""
+        self.names = list(signature(module.forward).parameters)
         self.connect(module)
         module.add_module(self.name, self)
 
@@ -104,6 +106,10 @@ class Site(Chain):
     def connect(self, module: nn.Module) -> None:
         """Makes a module call the aggregators, by hooks or by another class."""
         raise NotImplementedError
+
+    def given(self, args: tuple, kwargs: dict) -> dict[str, Any]:
+        """Returns the arguments of a call of the module by name."""
+        return dict(zip(self.names, args)) | kwargs
 
     def act(
         self, *tensors: Tensor, context: Context | None = None, groups: Groups | None = None
@@ -156,7 +162,6 @@ class BeforeModule(Site):
     width = 0
 
     def connect(self, module: nn.Module) -> None:
-        self.first = next(iter(signature(module.forward).parameters), "")
         self.handles = [module.register_forward_pre_hook(_before, with_kwargs=True)]
 
 
@@ -205,7 +210,7 @@ def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     width = len(weight) if one else module.before.width
     if args:
         return (module.before.act(_tokens(args[0], module, width)), *args[1:]), kwargs
-    first = module.before.first if module.before.first in kwargs else next(iter(kwargs))
+    first = next(name for name in (*module.before.names, *kwargs) if name in kwargs)
     return args, {**kwargs, first: module.before.act(_tokens(kwargs[first], module, width))}
 
 
@@ -279,6 +284,11 @@ class Placed(NamedTuple):
 
     module: nn.Module
     site: Site | Capture
+
+
+def sites_of(placed: Iterable[Placed]) -> list[Site]:
+    """Returns the sites among places, without the hooks that read groups."""
+    return [place.site for place in placed if isinstance(place.site, Site)]
 
 
 def require_module(model: nn.Module) -> nn.Module:

@@ -6,12 +6,18 @@ A block computes ``x ← x + attention(norm1(x))`` and ``x ← x + mlp(norm2(x))
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from inspect import signature
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import nn
 
-from oversmoothing.adapters.attention import InsideAttention, InsteadOfAttention, in_windows
+from oversmoothing.adapters.attention import (
+    AfterAttention,
+    InsideAttention,
+    InsteadOfAttention,
+    in_windows,
+)
 from oversmoothing.adapters.blocks import Asked, Choice, windows
 from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
 from oversmoothing.adapters.prefix import prefix_of
@@ -62,7 +68,7 @@ def place(asked: Asked) -> list[Placed]:
             f"where: expected one of {', '.join(NORMS)}, or a pattern of module names, "
             f"got {where!r}"
         )
-    groups = current if _pads(model) else None
+    groups = current if _padded(model) else None
     placed: list[Placed] = []
     for name, block in choice.blocks.items():
         offered = SITES if windows(block) else (*SITES, VALUES, SHOWN)
@@ -102,7 +108,8 @@ def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> 
         return placed
     for module in _branches(name, block, sites) if where.startswith("branch") else ():
         if module is block.attn or where == "branches":
-            placed.append(Placed(module, AfterModule(sites.build("after", dim), *at)))
+            kind = AfterAttention if module is block.attn else AfterModule
+            placed.append(Placed(module, kind(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
     return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
 
@@ -122,7 +129,7 @@ def readers(model: nn.Module, module_names: Iterable[str], current: Current) -> 
     """Returns the hook that reads padding of patches, in models with images of several sizes."""
     prefix = prefix_of(model, next(iter(module_names), ""))
     read = partial(_valid_patches, prefix)
-    return [Placed(model, Capture(current, model, read))] if _pads(model) else []
+    return [Placed(inner, Capture(current, inner, read)) for inner in _padded(model)]
 
 
 def _valid_patches(prefix: int, given: dict[str, Any]) -> Sentences | None:
@@ -133,9 +140,10 @@ def _valid_patches(prefix: int, given: dict[str, Any]) -> Sentences | None:
     return sentences(None if valid is None else F.pad(valid, (prefix, 0), value=1))
 
 
-def _pads(model: nn.Module) -> bool:
-    """Whether a model takes batches of images with different numbers of patches."""
-    return "patch_valid" in signature(model.forward).parameters
+def _padded(model: nn.Module) -> list[nn.Module]:
+    """Returns the outermost module that takes images with different numbers of patches, if any."""
+    found = (m for m in model.modules() if "patch_valid" in signature(m.forward).parameters)
+    return [*islice(found, 1)]
 
 
 def _channels(name: str, block: nn.Module) -> int:

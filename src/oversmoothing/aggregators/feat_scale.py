@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, After, Context, Masked
-from oversmoothing.aggregators.checks import check_counts, padding
-from oversmoothing.aggregators.values import mean_of_seen
+from oversmoothing.aggregators.checks import check_counts, mean_of_tokens, padding
 
 
 class FeatScale(Masked, After):
@@ -36,6 +35,5 @@ class FeatScale(Masked, After):
         self.s, self.t = (nn.Parameter(torch.zeros(dim)) for _ in range(2))
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        padding(context)
-        mean = mean_of_seen(x, x.shape[-2], context)
+        mean = mean_of_tokens(x, padding(context))
         return x + self.s * mean + self.t * (x - mean)

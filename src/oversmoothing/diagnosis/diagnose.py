@@ -181,8 +181,8 @@ def diagnose(
         layers: names, globs such as ``convs.*``, or modules; None: the repeated blocks.
         edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``
             or ``adj_t``.
-        mask: true for every token that counts, (B, N); None: the model's ``attention_mask`` or
-            ``src_key_padding_mask``.
+        mask: true for every token that counts, (B, N); None: the model's ``attention_mask``,
+            ``src_key_padding_mask`` or ``key_padding_mask``.
         batch: the graph of every node, (N,); None: the model's ``batch``.
         prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
             for timm, transformers and torchvision. With ``segments``, of every sequence.
@@ -203,7 +203,8 @@ def diagnose(
         loss: of the model's output, a number, such as ``lambda out: out.loss``; with it the
             gradients of the loss with respect to the tokens are measured as well.
         pairs: names and places of two tokens, such as ``{"cls-dist": (0, 1)}``, whose cosine is
-            measured under this name; prefix tokens count.
+            measured under this name; prefix tokens count, and samples in which one of them is
+            padding are left out.
         segments: of packed sequences, each of which is a sample: the sequence of every token, (B,
             N) or (N,), negative for padding, or bounds (S + 1,) from 0, after the last of which
             there is padding; None: taken from ``cu_seq_lens_q``, ``cu_seqlens`` or from

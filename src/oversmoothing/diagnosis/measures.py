@@ -142,15 +142,21 @@ class Pair(str):
             pair.places = places
         return found
 
-    def __call__(self, name: str, x: Tensor) -> Tensor:
-        """Cosine of the two tokens, prefix or not. Shapes: (B, N, C) or (N, C) -> (B,)."""
+    def __call__(self, name: str, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Cosine of the two tokens, prefix or not; NaN where one of them is padding.
+
+        Shapes: x (B, N, C) or (N, C), keep (B, N) -> (B,).
+        """
         if not all(-x.shape[-2] <= i < x.shape[-2] for i in self.places):
             raise InputError(
                 f"pairs: {self} is {self.places}, but {name} has {x.shape[-2]} tokens; choose "
                 "other tokens or layers"
             )
         i, j = (smoothness.double(x[..., place, :]) for place in self.places)
-        return torch.cosine_similarity(i, j, dim=-1).reshape(-1)
+        found = torch.cosine_similarity(i, j, dim=-1).reshape(-1)
+        if keep is None:
+            return found
+        return found.masked_fill(~keep[:, list(self.places)].all(dim=1).to(found.device), torch.nan)
 
 
 def chosen_measures(given: Metrics, pairs: Any = None) -> tuple[str, ...]:

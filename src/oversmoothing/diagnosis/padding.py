@@ -16,6 +16,7 @@ OF_PATCHES = ("pixel_attention_mask", "patch_attention_mask", "patch_valid")
 PARAMETERS = {  # of forward, and those of decoders beside an encoder
     "attention_mask": "decoder_attention_mask",
     "src_key_padding_mask": "tgt_key_padding_mask",
+    "key_padding_mask": "key_padding_mask",
     **{of_patches: of_patches for of_patches in OF_PATCHES},
 }
 NAMES = (*PARAMETERS, *PARAMETERS.values())
@@ -44,6 +45,8 @@ class Padding:
         around = (m for name, layer in layers.items() for m in self._around(name, layer))
         with ExitStack() as stack:
             for module in dict.fromkeys(around):
+                if isinstance(module, nn.MultiheadAttention):  # may hide keys of other tokens
+                    continue
                 hook = module.register_forward_pre_hook(self._note, with_kwargs=True)
                 stack.callback(hook.remove)
             yield

@@ -176,6 +176,7 @@ class Graphs:
 
     unit: ClassVar[Literal["nodes"]] = "nodes"
     parts: ClassVar[int] = 1
+    keep: ClassVar[None] = None  # all
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.distributed import fully_sharded
-from oversmoothing.errors import InputError
 
 NOTHING: dict[Any, Any] = {}
 KEPT = (dict, OrderedDict, list)  # attributes of these types get their contents back
@@ -89,19 +88,10 @@ def same_random_numbers(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def observable(models: Iterable[nn.Module]) -> Iterator[None]:
-    """Context without compiled code and fused encoder layers, which hide layers from hooks.
-
-    Raises:
-        InputError: the model has compiled parts, and this torch cannot run them uncompiled.
-    """
+    """Context without compiled code and fused encoder layers, which hide layers from hooks."""
     fused = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         if any(_is_compiled(module) for model in models for module in model.modules()):
-            if not hasattr(torch.compiler, "set_stance"):
-                raise InputError(
-                    f"model: torch {torch.__version__} cannot run compiled modules uncompiled; "
-                    "give the model before torch.compile, or install torch 2.6 or later"
-                )
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(torch.backends.mha.set_fastpath_enabled, fused)
         torch.backends.mha.set_fastpath_enabled(False)

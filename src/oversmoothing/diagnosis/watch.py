@@ -184,7 +184,7 @@ class Watch:
         if layout in ("BCHW", "BHWC"):
             self.images.add(name)
         for pair in (m for m in self.measures if isinstance(m, Pair)):
-            found = _of_samples(pair(name, x), samples.parts)
+            found = _of_samples(pair(name, x, samples.keep), samples.parts)
             self.values[row].setdefault(str(pair), []).append(found)
         fitting = [seen for seen in maps if x.dim() == 3 and seen[:2] == (*x.shape[:2],)]
         self._keep_maps(row, fitting[0][2] if fitting else {}, samples.parts)
