@@ -115,7 +115,7 @@ MISTAKES = {  # command -> what the only line names first
     "evaluate --run x --split test": "--split",
     "predict photo.jpg": "--run",
     "diagnose": "source",
-    "table table5 --seeds 0 --colums L=2": "--colums",
+    "table table5 --colums L=2": "--colums",
     "table table5 device=cpu": "device=cpu",
     "tune table6 --plam": "--plam",
     "figure cures --layers x": "--layers",

@@ -32,7 +32,6 @@ from oversmoothing.lab.papers.cures_cells import (
     run_cell,
     select,
     study,
-    today,
 )  # fmt: skip
 from oversmoothing.lab.papers.cures_figures import draw, draw_depths
 from oversmoothing.lab.papers.cures_page import HEAD, asked, compare, page, rows
@@ -51,7 +50,7 @@ def main(argv: list[str]) -> int:
     wanted = select(whole, **names, layers=options.layers)
     path = options.target / "cures.csv"
     known = [*{*read(RESULTS / "cures.csv"), *read(path)}]
-    done = measure(whole, today(whole, known) if options.earlier else known)
+    done = measure(whole, known)
     missing = sorted((p for p in wanted if p not in done), key=lambda p: whole[p].cost)
     if options.plan:
         print(*(p.command() for p in missing), f"missing cells: {len(missing)}", sep="\n")
@@ -122,7 +121,6 @@ def arguments(argv: list[str]) -> Namespace:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
-    parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--jobs", type=whole(), default=1, help="cells side by side")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)

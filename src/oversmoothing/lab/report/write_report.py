@@ -109,8 +109,8 @@ def _section(paths: list[Path], name: str, title: str, text: str) -> Section:
 
 
 def _here(planned: list[Planned], records: Records) -> str:
-    """Says which of the shown seeds only outputs/ has, and which have other values there."""
-    found = [line for p in planned for line in (p.unrecorded(records), p.beside(records)) if line]
+    """Says which of the shown seeds only outputs/ has."""
+    found = [line for p in planned if (line := p.unrecorded(records))]
     return f"{HERE}: {'; '.join(dict.fromkeys(found))}." if found else ""
 
 
