@@ -8,9 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
@@ -32,17 +30,15 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         stopped: line to print after Ctrl-C, with exit code 130, and after SIGTERM, with 143.
     """
     one_line_warnings()
-    _open_streams()
-    received: list[type[KeyboardInterrupt]] = []
-    stop = partial(_stop, os.getpid(), stopped, received)
-    _on_interrupt(stop)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is printed as \xb1
+        sys.stdout.reconfigure(errors="backslashreplace")
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
-        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = _called(main, received)
+        code = main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        _silence()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what it still holds
         sys.exit(1)
     except InputError as error:
         complain(*error.lines)
@@ -51,89 +47,22 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         if not (lacking := lack(error)):
             raise
         complain(lacking)
-        if isinstance(error, OSError) and error.filename is None:  # the disk of stdout is full
-            _silence()
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt as error:
-        _say(stopped)
-        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        sys.exit(128 + number)
-    finally:
-        _on_interrupt(signal.SIG_DFL)  # else Ctrl-C at the end of Python is a traceback
+        if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
+            print(stopped, file=sys.stderr, flush=True)
+        sys.exit(128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT))
     sys.exit(code)
-
-
-def _called(main: Callable[[], int | None], received: list[type[KeyboardInterrupt]]) -> int | None:
-    """Calls ``main``; an error that a signal has become, such as one of a reader, is the signal."""
-    try:
-        code = main()
-    except Exception:
-        if received:
-            raise received[0] from None
-        raise
-    if code and received:
-        raise received[0]
-    return code
-
-
-def _open_streams() -> None:
-    """Opens streams that are closed, as by ``2>&-``; else the next files get their numbers.
-
-    What the encoding of stdout lacks is printed as ``\\xb1``, as Python does on stderr.
-    """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)  # also in the processes of this one
-    os.close(number)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _silence() -> None:
-    """Drops what stdout still holds, which would be written again at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
-def _on_interrupt(handler: Any) -> None:
-    """Sets what Ctrl-C does, unless it is ignored, as in the background of a shell."""
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _stop(
-    command: int,
-    stopped: str,
-    received: list[type[KeyboardInterrupt]],
-    number: int,
-    frame: FrameType | None,
-) -> None:
-    """Raises Ctrl-C or SIGTERM as an exception, and notes it; ends a fork and an import at once.
-
-    In an import the exception could get lost, become another one, or abort the process.
-    """
-    signal.signal(number, signal.SIG_DFL)  # a second one leaves no traceback
-    if os.getpid() != command:  # a fork, such as one that reads data
-        os._exit(128 + number)
-    while frame:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            _say(stopped)
-            os._exit(128 + number)
-        frame = frame.f_back
+def _terminate(*_: object) -> NoReturn:
     if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
-    raise received[0]
-
-
-def _say(stopped: str) -> None:
-    if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
-        print(stopped, file=sys.stderr, flush=True)
+    raise Terminated
 
 
 class Parser(argparse.ArgumentParser):
