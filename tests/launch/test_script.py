@@ -84,7 +84,7 @@ def test_a_command_line_without_a_command_prints_help_as_git_does(
         assert "usage: oversmoothing COMMAND" in capsys.readouterr().out
 
 
-MISTAKES = {  # command -> what the only line names first
+MISTAKES = {  # command -> what the only line names
     "evaluate": "--run",
     "evaluate --run x --split test": "--split",
     "predict photo.jpg": "--run",
@@ -107,8 +107,8 @@ def test_a_wrong_option_is_one_line_with_its_name(
     monkeypatch.setattr(sys, "argv", ["oversmoothing", *words.split()])
     with pytest.raises(InputError) as refused:
         main()
-    assert refused.value.key == MISTAKES[words]
-    assert len(refused.value.lines) == 1
+    [line] = refused.value.lines
+    assert MISTAKES[words] in line
     assert capsys.readouterr().err == ""
 
 

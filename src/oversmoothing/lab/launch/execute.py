@@ -74,7 +74,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
         torch.set_num_threads(config.threads)
     if place.type == "cpu":
         _keep_memory()
-    matmul = config.get("matmul", "high")
+    matmul = config.matmul
     if place.type != "cuda" and matmul != "medium":
         matmul = "highest"
     torch.set_float32_matmul_precision(matmul)
@@ -138,8 +138,7 @@ def _run_missing(config: DictConfig, code: str | None) -> tuple[dict[str, Any], 
         env |= {"code": code} if code else {}
         _require_same_data(folder, known, env["data"])
         for seeds in start.groups(missing):
-            every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
-            own = (sink, every, env["data"])
+            own = (sink, config.diagnose_every, env["data"])
             recorder = Recorder(folder, seeds, config.checkpoint_seconds, *own)
             known = _with_seeds(known, config, start, recorder, env)
             if sink:
@@ -155,7 +154,7 @@ def _with_seeds(
     job = Job(start.parts, recorder.seeds, recorder, start.device)
     fresh: dict[int, Result] = start.task.run(start.network(recorder.seeds), job)
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
-    envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
+    envs = known.get("envs", {}) | dict.fromkeys(map(str, fresh), env)
     result = {
         "id": _id(folder),
         "name": folder.name,
@@ -186,7 +185,7 @@ def execute(config: DictConfig) -> dict[str, Any]:
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
     """Refuses to add seeds to a result on other data; the run id does not depend on the data."""
-    for seed, env in _environments(known).items():
+    for seed, env in known.get("envs", {}).items():
         if checksum and env.get("data") not in (None, checksum):
             raise InputError(
                 f"data: seed {seed} in {folder / 'result.json'} was run on other data (checksum "
@@ -197,18 +196,13 @@ def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None
 
 def _tell_of_other_code(folder: Path, known: dict[str, Any], code: str | None) -> None:
     """Warns if a result was made by other code of the user's parts; the id does not show it."""
-    before = {env.get("code") for env in _environments(known).values()} - {None}
+    before = {env.get("code") for env in known.get("envs", {}).values()} - {None}
     if code and before - {code}:
         warnings.warn(
             f"{folder}: your own code has changed since this result; remove the folder to run it "
             "again",
             stacklevel=2,
         )
-
-
-def _environments(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the environment of each seed; earlier versions stored one for all seeds."""
-    return known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
 
 
 @contextlib.contextmanager

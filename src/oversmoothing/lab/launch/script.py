@@ -4,22 +4,19 @@ import argparse
 import io
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
+from oversmoothing.errors import InputError, complain, lack, one_line_warnings
 from oversmoothing.lab.store.files import require_writable, results
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
 OUTPUTS = Path("outputs")
 DEVICE = "auto, cpu, cuda or cuda:1; default: auto"
 OVERRIDES = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
-MISSING = "the following arguments are required: "  # as argparse says it
-UNKNOWN = "unrecognized arguments: "
 
 
 def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None:
@@ -89,26 +86,8 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Raises Problems: each line names the option, what was expected, and where help is."""
-        raise Problems([f"{line}; see {self.prog} --help" for line in self._said(message)])
-
-    def _said(self, message: str) -> list[str]:
-        """Returns a line for each mistake."""
-        options = {"/".join(own.option_strings) or own.dest: own for own in self._actions}
-        if message.startswith(MISSING):
-            names = message.removeprefix(MISSING).split(", ")
-            return [f"{name}: missing; expected {options[name].help}" for name in names]
-        if message.startswith(UNKNOWN):
-            word = message.removeprefix(UNKNOWN).split(" ")[0]
-            flag = word.partition("=")[0]
-            if word.startswith("-"):
-                return [f"{flag}: no such option; {meant(flag, options)}"]
-            after = self.epilog == OVERRIDES and "=" in word
-            return [f"{word}: not expected here{f'; write it after --: -- {word}' * after}"]
-        name, _, problem = message.removeprefix("argument ").partition(": ")
-        if (chosen := re.match("invalid choice: '(.*?)'", problem)) and name in options:
-            problem = f"expected {' or '.join(options[name].choices)}, got {chosen[1]}"
-        return [f"{name}: {problem}"]
+        """Raises InputError: argparse's line, and where help is, without the usage."""
+        raise InputError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
 def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
