@@ -9,7 +9,7 @@ from in_process import ROOT, here
 COMMANDS = {  # words: files below outputs
     "table contranorm_loss --draw": "contranorm_loss.jsonl tables/contranorm_loss.md "
     "tables/contranorm_loss.csv",
-    "table gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png figures/gcnii.csv",
+    "table gcnii --draw --columns L=2": "gcnii.jsonl figures/gcnii.png",
     "figure claims --only centered_prop1 --recorded": "claims.json claims.md",
     "figure cures --draw": "cures.csv tables/cures.md figures/cures.png",
     "figure curves cls_pretrained": "figures/cls_pretrained_curves.png",

@@ -14,7 +14,7 @@ import torch
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.store.files import replacing, write_atomically, write_text
+from oversmoothing.lab.store.files import write_atomically, write_text
 from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
 
@@ -64,17 +64,6 @@ def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
         assert run.log_file.read_text() == (
             "" if seeds == [1] else json.dumps({"seeds": seeds, "epoch": number}) + "\n"
         )
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_a_killed_process_left_is_removed_a_day_later(tmp_path: Path, kind: str) -> None:
-    left = {age: tmp_path / f".new.{age:08}.tmp" for age in (0, 2)}  # days
-    for age, path in left.items():
-        path.mkdir() if kind == "folder" else path.touch()
-        os.utime(path, (path.stat().st_mtime - 86400 * age,) * 2)
-    with replacing(tmp_path / "new") as temporary:
-        temporary.mkdir() if kind == "folder" else temporary.touch()
-    assert {path.name for path in tmp_path.iterdir()} == {"new", left[0].name}
 
 
 @pytest.mark.parametrize("size", [0, 7, 40])

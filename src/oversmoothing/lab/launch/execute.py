@@ -16,7 +16,7 @@ from torch import nn
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
-from oversmoothing.lab.arguments import build, describe, fits
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.processes import group
 from oversmoothing.lab.store.environment import device, environment, own_code, shared_environment
 from oversmoothing.lab.store.files import OUTPUTS, write_text
@@ -26,7 +26,6 @@ from oversmoothing.lab.store.run import Recorder, locked
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-KINDS = {"name": str, "env": dict, "seconds": float}  # of what is read of result.json
 
 
 class Start:
@@ -248,14 +247,12 @@ def result_in(folder: Path) -> dict[str, Any]:
     """Returns the stored result of a run's folder; empty if there is none.
 
     Raises:
-        InputError: ``result.json`` belongs to another run, or lacks a key that is read.
+        InputError: ``result.json`` belongs to another run.
     """
     result = read_result(folder) or {}
-    wrong = {} if result.get("id") == _id(folder) else {"id": _id(folder)}
-    wrong |= {k: describe(kind) for k, kind in KINDS.items() if not fits(result.get(k), kind)}
-    for key, expected in wrong.items() if result else ():
+    if result and result.get("id") != _id(folder):
         raise InputError(
-            f"{folder / 'result.json'}: {key}: expected {expected}, got {result.get(key)!r}; "
+            f"{folder / 'result.json'}: id: expected {_id(folder)}, got {result.get('id')!r}; "
             "restore the file, or remove it and run the command again"
         )
     return result

@@ -44,7 +44,7 @@ from oversmoothing.lab.launch.script import SEED, finite, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
-from oversmoothing.lab.store.files import write_text, writing
+from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
 from oversmoothing.lab.tasks.segmentation_network import Segmenter
@@ -66,8 +66,6 @@ def main(argv: list[str]) -> int:
             "--publish: leave it out with these overrides, "
             "which draw another figure than the paper's"
         )
-    with writing(options.target):  # before hours of work
-        (options.target / "figures").mkdir(parents=True, exist_ok=True)
     study = Study(*_source(options.seed, words), options)
     by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
     steps = by_size[options.step_sizes[0]]

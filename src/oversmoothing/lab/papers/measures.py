@@ -128,18 +128,8 @@ def main(argv: list[str]) -> int:
 
 
 def load(path: Path) -> list[Row]:
-    """Reads the networks of a file; empty if there is none.
-
-    Raises:
-        InputError: the file has another form.
-    """
-    lines = read_csv(path) if path.exists() else ()
-    try:
-        return [_row(line) for line in lines]
-    except InputError:  # no such column
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
+    """Reads the networks of a file; empty if there is none."""
+    return [*map(_row, read_csv(path))] if path.exists() else []
 
 
 def _row(line: Mapping[str, str]) -> Row:
