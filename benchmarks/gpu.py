@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.script import Parser, finite, run_script
+from oversmoothing.lab.launch.script import Parser, run_script
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import write_text
 
@@ -110,9 +110,7 @@ def plan(items: list[Item], folder: Path, minutes: float) -> Iterator[str]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument(
-        "--minutes", type=finite, default=12, help="wall time for all (default: 12)"
-    )
+    parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
     parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these items")
     parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"),

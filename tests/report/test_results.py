@@ -194,9 +194,7 @@ def test_a_recorded_seed_is_not_trained_again(plan: Plan, records: Path) -> None
     assert [*plan(None, "b", first=True)[0].result["seeds"]] == ["1"]
     (whole,) = plan(records, "b", first=True)
     assert not whole.missing and len(whole.measured.values) == 2
-    assert whole.unrecorded(read_records(records)).endswith("L=1: seed 1 not in results/")
     write_records(records, [whole])
-    assert not whole.unrecorded(read_records(records))
     (record,) = read_records(records).values()
     assert [*record["seeds"]] == ["0", "1"] and record["seconds"] > planned.result["seconds"]
 

@@ -79,13 +79,6 @@ def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, s
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}', '{"seeds": {"0": 3}}'])
-def test_a_result_of_another_form_is_set_aside(tmp_path: Path, text: str) -> None:
-    (tmp_path / "result.json").write_text(text)
-    with pytest.warns(UserWarning, match="set aside"):
-        assert read_result(tmp_path) is None
-
-
 def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple:

@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import math
 import os
 import signal
 import sys
@@ -116,16 +115,6 @@ def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
         return number
 
     return read
-
-
-def finite(text: str) -> float:
-    """Reads the value of an option that is a finite number."""
-    try:
-        if math.isfinite(value := float(text)):
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a number, got {text[:20]}")
 
 
 SEED = whole(0, 2**63 - 1)

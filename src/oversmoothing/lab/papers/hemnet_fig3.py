@@ -40,7 +40,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
-from oversmoothing.lab.launch.script import SEED, finite, split_words, whole
+from oversmoothing.lab.launch.script import SEED, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
 from oversmoothing.lab.store.environment import device, environment
@@ -92,7 +92,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__doc__, overrides=True)
     parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
     parser.add_argument(
-        "--step-sizes", type=finite, nargs="+", default=STEP_SIZES, help="step sizes η"
+        "--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="step sizes η"
     )
     parser.add_argument("--iterations", type=whole(), default=12, help="iterations T of EM")
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")

@@ -110,15 +110,6 @@ class Planned:
         earlier = best is not None and best["id"] != run_id(self.config)
         return replace(self, result=best, earlier=earlier)
 
-    def unrecorded(self, records: Records) -> str:
-        """Returns a line about shown seeds that only the output folder has; empty without any."""
-        known = records.get(self.result["id"], {"seeds": {}}) if self.result else {}
-        seeds = [s for s in self._seeds(self.result) if str(s) not in known["seeds"]]
-        names = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-        cell = self.cell
-        place = ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
-        return f"{place}: {names} not in results/" if seeds else ""
-
     def _seeds(self, result: Result | None) -> tuple[int, ...]:
         """Returns the seeds of the config that a result has."""
         if self.config is None or result is None:

@@ -18,16 +18,8 @@ NEAR = 1.02  # up to this multiple of the chance level, a network counts as no b
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Reads ``result.json`` of a run folder; None if it is missing or damaged."""
-    return read_or_set_aside(Path(folder) / "result.json", _parse)
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    result = json.loads(path.read_text("utf-8"))
-    if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
-        raise ValueError("it has no seeds")
-    if not all(isinstance(own, dict) for own in result["seeds"].values()):
-        raise ValueError("a seed has no numbers by name")
-    return result
+    path = Path(folder) / "result.json"
+    return read_or_set_aside(path, lambda path: json.loads(path.read_text("utf-8")))
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
