@@ -43,7 +43,7 @@ def train(_):
 
 if __name__ == "__main__":
     processes.IMPORTED = ["oversmoothing.lab.data.loading"]
-    [*processes.in_processes(train, [0], 1, print)]
+    [*processes.in_processes(train, [0], 2, print)]
 """
 STARTED = {POOL: 4, LOADING: 5, SPAWNED: 2}  # with a fork server and trackers of resources
 

@@ -81,8 +81,9 @@ def in_processes(
 ) -> Iterator[tuple[Item, Found]]:
     """Calls a function with every item in parallel; yields items and results as they finish.
 
-    Every item has its process, so that the death of one does not stop the others. The processes
-    share the cores: torch gets an equal number of threads in each. Ctrl-C ends all processes.
+    A single job is done in this process. Else every item has its process, so that the death of one
+    does not stop the others. The processes share the cores: torch gets an equal number of threads
+    in each. Ctrl-C ends all processes.
 
     Args:
         call: runs in another process; its errors are raised here.
@@ -100,6 +101,9 @@ def in_processes(
                 raise
             return item, died(item)
 
+    if jobs == 1:
+        yield from ((item, call(item)) for item in items)
+        return
     threads, stopped, others = _starters(jobs), threading.Event(), active_children()
     futures = [threads.submit(one, item) for item in items]
     try:

@@ -79,7 +79,7 @@ def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool)
 
 def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Namespace) -> int:
     """Runs cells, several side by side, and writes the CSV after each; returns how many failed."""
-    failed, known, jobs = 0, by_candidate(read(path)), options.jobs
+    failed, known = 0, by_candidate(read(path))
     work = [
         (place, whole[place], sum(known.get(place, {}).values(), []), options.overrides)
         for place in missing
@@ -87,9 +87,7 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
     if work:
         runs = sum(len(whole[place].candidates) + 1 for place in missing)
         print(f"missing cells: {len(work)}, up to {runs} trainings; --plan lists them")
-    each = (
-        in_processes(_attempt, work, jobs, _died) if jobs > 1 else ((w, _attempt(w)) for w in work)
-    )
+    each = in_processes(_attempt, work, options.jobs, _died)
     for number, ((place, *_), found) in enumerate(each, start=1):
         if found is None:
             failed += 1

@@ -5,9 +5,7 @@ It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated gra
 
 import math
 import os
-import sys
 import time
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.script import Parser
 from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
 from oversmoothing.lab.processes import in_processes
+from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.report.page import Section, write_page
 from oversmoothing.lab.tasks.overlap import Confusion
 
@@ -129,15 +128,13 @@ def _segmentation(config: DictConfig) -> Section:
 
 
 def _show(sections: Sequence[Section]) -> None:
-    """Prints the tables and writes the page, which it opens if there is a screen."""
+    """Prints the tables and writes the page."""
     page = OUTPUTS / "index.html"
     write_page(page, "Oversmoothing: a demonstration", sections)
     for section in sections:
-        print("", section.title, _aligned(section.rows), sep="\n")
+        print("", section.title, table(section.rows[0], section.rows[1:]), sep="\n")
     print("\nfigures:", *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
-    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
-        webbrowser.open(page.resolve().as_uri())
 
 
 def _rank(panels: Sequence[Panel]) -> Section:
@@ -169,11 +166,6 @@ def _graph(data: str, study: Study) -> Section:
         rows=[head, *lines],
         figures=save(_draw(study, data), OUTPUTS / "depth"),
     )
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)) for line in table)
 
 
 @matplotlib.rc_context(LINES)

@@ -43,6 +43,7 @@ from oversmoothing.lab.launch.command import configs, other_runs
 from oversmoothing.lab.launch.script import SEED, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
+from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.run import Recorder
@@ -276,11 +277,9 @@ def _first_half(values: Sequence[float]) -> float:
 
 def _text(step: int, found: dict[float, dict[str, float]]) -> str:
     """Returns a table of the numbers by step size."""
-    names = list(next(iter(found.values())))
-    lines = [" ".join(["η".rjust(5), *(name.rjust(15) for name in names)])]
-    for step_size, row in sorted(found.items()):
-        lines.append(" ".join([f"{step_size:5g}", *(f"{row[name]:15.3g}" for name in names)]))
-    return "\n".join([f"after {step} training steps", *lines])
+    rows = [[f"{η:g}", *(f"{x:.3g}" for x in own.values())] for η, own in sorted(found.items())]
+    head = ["η", *next(iter(found.values()))]
+    return f"after {step} training steps\n\n{table(head, rows)}"
 
 
 @matplotlib.rc_context(LINES)

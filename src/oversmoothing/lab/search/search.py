@@ -220,12 +220,11 @@ class CellSearch:
             )
         return found
 
-    def run(self, most: int | None = None, fresh: bool = True) -> str:
+    def run(self, most: int | None = None) -> str:
         """Searches, writes trials and best settings, and returns a line about the result.
 
         Args:
             most: see ``Search``.
-            fresh: search again even if another process has found the settings in the meantime.
 
         Raises:
             Busy: another process searches for the settings of this cell.
@@ -234,7 +233,7 @@ class CellSearch:
         every = self.configs()
         folder = Path(every[0].paths.outputs) / "tuning" / self.name
         with locked(folder):
-            if self.done and not fresh:
+            if self.done:
                 return f"{self.name}: found by another process"
             told, seconds = partial(self._write, every), every[0].checkpoint_seconds
             search = Search(work_of(every), self.space, folder, most, seconds, told)
