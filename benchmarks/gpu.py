@@ -112,16 +112,12 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
     parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these items")
     parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"),
                         help="of logs; default: %(default)s")  # fmt: skip
     args = parser.parse_args()
     items = queue()
-    if unknown := set(args.only or ()) - {item["name"] for item in items}:
-        raise InputError(f"--only: no such item {', '.join(sorted(unknown))}; see --plan")
     if not args.minutes > 0:
         raise InputError(f"--minutes: expected a number above 0, got {args.minutes:g}")
-    items = [item for item in items if not args.only or item["name"] in args.only]
     if args.plan:
         print(*plan(items, args.folder, args.minutes), sep="\n")
         return

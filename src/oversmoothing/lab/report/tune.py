@@ -44,7 +44,7 @@ def main() -> int:
         return 0
     check(searches)
     if options.plan:
-        plan(searches)
+        print(*(search.name for search in searches), f"{len(searches)} searches", sep="\n")
         return 0
     call = partial(attempt, most=options.batch)
     good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
@@ -104,16 +104,6 @@ def check(searches: list[CellSearch]) -> None:
             raise Problems([f"{search.name}: {line}" for line in error.lines]) from error
 
 
-def plan(searches: list[CellSearch]) -> None:
-    """Prints an estimate of the time of each search, and the sum."""
-    total = 0.0
-    for search in searches:
-        seconds = search.estimate()
-        total += seconds
-        print(f"{seconds / 60:7.0f} min  {search.name}", flush=True)
-    print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
-
-
 def attempt(search: CellSearch, most: int | None) -> bool:
     """Runs a search; errors are printed and do not stop the other searches."""
     try:
@@ -141,7 +131,7 @@ def died(search: CellSearch) -> bool:
 def arguments() -> Namespace:
     parser = Parser(__doc__, overrides=True)
     add_cells(parser)
-    parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
+    parser.add_argument("--plan", action="store_true", help="list what is missing, search nothing")
     parser.add_argument("--jobs", type=whole(), default=1, help="searches side by side")
     parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
     parser.add_argument("--batch", type=whole(), help="networks trained together, at most")
