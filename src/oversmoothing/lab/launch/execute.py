@@ -72,7 +72,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
     if place.type == "cpu":
-        _keep_memory()
+        keep_freed_memory()
     matmul = config.matmul
     if place.type != "cuda" and matmul != "medium":
         matmul = "highest"
@@ -85,7 +85,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")
 
 
-def _keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Lets glibc keep freed memory; it would map and clear anew whatever is above 32 MB."""
     with contextlib.suppress(AttributeError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
