@@ -139,11 +139,7 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
         recorded: committed file with the table's results; the files next to it are also read. None:
             use only the output folder.
     """
-    return collect_from(records_beside(recorded) if recorded else {}, cells, extra)
-
-
-def collect_from(records: Records, cells: Sequence[Cell], extra: Sequence[str]) -> list[Planned]:
-    """Does what ``collect`` does, with records that have been read."""
+    records = records_beside(recorded) if recorded else {}
     runs: dict[tuple[str, ...], Planned] = {}  # a run often measures several cells
     planned = []
     for cell in cells:

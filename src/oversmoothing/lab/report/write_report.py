@@ -13,7 +13,7 @@ from pathlib import Path
 from oversmoothing.lab.launch.script import OUTPUTS, Parser
 from oversmoothing.lab.report.claims import read_claims
 from oversmoothing.lab.report.page import Section, in_short, papers, write_page
-from oversmoothing.lab.report.results import collect_from, records_beside
+from oversmoothing.lab.report.results import collect
 from oversmoothing.lab.report.runs import write_runs
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
@@ -71,8 +71,7 @@ def main() -> int:
     names = dict.fromkeys(cell.table for cell in cells)
     judged, tables = {}, []
     for name in names:
-        records = records_beside(results / f"{name}.jsonl")
-        planned = collect_from(records, select(cells, name), ELSEWHERE)
+        planned = collect(select(cells, name), ELSEWHERE, results / f"{name}.jsonl")
         judged[name] = judge([p.pair for p in planned])
         tables.append(_table(results, name, judged[name]))
     sections = [_section(results, *of) for of in OTHERS]
