@@ -99,14 +99,6 @@ def _cut(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:1000])
 
 
-def _of_nodes(folder: Path) -> None:
-    for weights in folder.glob("weights-*"):
-        weights.unlink()
-    config = OmegaConf.load(folder / "config.yaml")
-    config.task = {"_target_": "oversmoothing.lab.tasks.nodes.Nodes", "layer_metrics": False}
-    OmegaConf.save(config, folder / "config.yaml")
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "seed": (lambda folder: None, "known seeds: 0"),
     "cut": (_cut, "weights-seed0.pt"),
@@ -119,7 +111,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "weights-seed0.pt",
     ),
     "gone": (lambda folder: (folder / "weights-seed0.pt").unlink(), "result.json"),
-    "nodes": (_of_nodes, "task=nodes"),
 }
 
 
