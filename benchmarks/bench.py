@@ -46,7 +46,7 @@ from bench_page import COLUMNS, SPREAD, Row, load, table, write_page
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.drawing.files import write_csv
-from oversmoothing.lab.launch.script import Parser, add_publish, finite, run_script, whole
+from oversmoothing.lab.launch.script import Parser, add_publish, run_script, whole
 from oversmoothing.lab.store.environment import device, environment
 from oversmoothing.lab.store.files import alone
 
@@ -333,7 +333,7 @@ def add_options(parser: argparse.ArgumentParser, case: Case) -> list[str]:
 
 def _reader(default: Any) -> Callable[[str], Any]:
     """Returns what reads the value of an option with this default."""
-    return {int: whole(), float: finite}.get(type(default), type(default))
+    return whole() if isinstance(default, int) else type(default)
 
 
 def main() -> int:

@@ -22,11 +22,12 @@ from typing import Any
 import yaml
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.launch.script import Parser, finite, run_script
+from oversmoothing.lab.launch.script import Parser, run_script
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import write_text
 
 HERE = Path(__file__).parent
+FOLDER = Path("outputs/gpu")  # of logs
 GRACE = 30  # seconds in which an interrupted process may save its state
 Item = dict[str, Any]
 
@@ -110,27 +111,19 @@ def plan(items: list[Item], folder: Path, minutes: float) -> Iterator[str]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument(
-        "--minutes", type=finite, default=12, help="wall time for all (default: 12)"
-    )
+    parser.add_argument("--minutes", type=float, default=12, help="wall time for all (default: 12)")
     parser.add_argument("--plan", action="store_true", help="print the queue and run nothing")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these items")
-    parser.add_argument("--folder", type=Path, default=Path("outputs/gpu"),
-                        help="of logs; default: %(default)s")  # fmt: skip
     args = parser.parse_args()
     items = queue()
-    if unknown := set(args.only or ()) - {item["name"] for item in items}:
-        raise InputError(f"--only: no such item {', '.join(sorted(unknown))}; see --plan")
     if not args.minutes > 0:
         raise InputError(f"--minutes: expected a number above 0, got {args.minutes:g}")
-    items = [item for item in items if not args.only or item["name"] in args.only]
     if args.plan:
-        print(*plan(items, args.folder, args.minutes), sep="\n")
+        print(*plan(items, FOLDER, args.minutes), sep="\n")
         return
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)  # workers inherit what is ignored
     device("cuda")  # refused in one line where there is none
-    work(items, args.folder, args.minutes)
+    work(items, FOLDER, args.minutes)
 
 
 if __name__ == "__main__":

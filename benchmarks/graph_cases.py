@@ -29,10 +29,10 @@ from oversmoothing.lab.backbones.sparse import Adjacency
 from oversmoothing.lab.data import csbm
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
-from oversmoothing.lab.launch.execute import Start
+from oversmoothing.lab.launch.execute import Start, keep_freed_memory
 from oversmoothing.lab.papers.cures_cells import BASELINE, Place, seeds_of, study
 from oversmoothing.lab.store.run import Recorder
-from oversmoothing.lab.tasks.nodes import FullBatchLoop, keep_freed_memory
+from oversmoothing.lab.tasks.nodes import FullBatchLoop
 
 SEEDS = [0, 1, 2, 3, 4]
 HIDDEN, DROPOUT = 32, 0.6

@@ -70,7 +70,7 @@ def goes_on(task: str, folder: Path, expected: Path) -> None:
 def test_a_kill_at_any_moment(trial: int, tmp_path: Path, undisturbed) -> None:
     task, drawn = TASKS[trial % len(TASKS)], random.Random(trial)
     expected = undisturbed(task)
-    lines = drawn.randrange(len(log_lines(expected)))
+    lines = drawn.randrange(1, len(log_lines(expected)))
     process = begun(["train.py", *command(task, tmp_path)])
     logged = 0
     while logged < lines and process.running():

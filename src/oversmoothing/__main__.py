@@ -1,6 +1,5 @@
 """The command line: ``oversmoothing COMMAND …``, or ``python -m oversmoothing COMMAND …``."""
 
-import signal
 import sys
 from importlib import import_module
 
@@ -50,8 +49,6 @@ def main() -> int:
 
 def cli() -> None:
     """Runs the command line and exits."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # else Ctrl-C in an import is a traceback
     from oversmoothing.lab.launch.script import STOPPED, run_script
 
     words = " ".join(sys.argv[1:3])

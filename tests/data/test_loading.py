@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import random
 import subprocess
 import sys
@@ -188,22 +187,19 @@ for broken in (read, pair):
 """
 
 
-def test_hard_times_of_workers(tmp_path) -> None:
-    """TMPDIR is too long for a socket, a worker is killed, there is no shared memory.
+def test_hard_times_of_workers() -> None:
+    """A worker is killed, there is no shared memory.
 
     The process would wait forever for a batch that was lost.
     """
-    (long := tmp_path / ("t" * 80)).mkdir()
     done = subprocess.run(
         [sys.executable, "-c", HARD_TIMES],
         capture_output=True,
         text=True,
         check=True,
         timeout=100,
-        env={**os.environ, "TMPDIR": str(long)},
     )
     read, died, *refused = done.stdout.splitlines()
     assert (read, died) == ("100000.0 100000.0", "True") and len(refused) == 2
     assert all(line.startswith("workers: no shared memory") for line in refused)
     assert "Traceback" not in done.stderr
-    assert not list(long.iterdir())

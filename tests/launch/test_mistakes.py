@@ -81,7 +81,7 @@ MISTAKES = {  # how the line begins -> commands, with ; between them
     "task.layer_metrics": "task.layer_metrics=yes",
     "then": "aggregator=layernorm aggregator@then=layernorm",
     "then.warmup": "aggregator@then=centered then.warmup=-1",
-    "threads": "threads=many ; threads=0 ; threads=100000000",
+    "threads": "threads=many ; threads=0",
     "trainer": "trainer=toco",
     "trainer._target_": "trainer._target_=builtins.dict",
     "trainer.epochs": "+trainer.epochs=3",
@@ -98,7 +98,6 @@ MISTAKES = {  # how the line begins -> commands, with ; between them
     "trainer.lr=interval(0,1)": "-m trainer.lr=interval(0,1)",
     "-m": "-m trainer.lr=range(0,101) backbone.depth=range(0,101)",
     "--cfg and --multirun": "--cfg job -m",
-    "--resolve and --package": "--resolve",
 }
 
 
@@ -223,25 +222,15 @@ def test_a_mistake_in_an_own_aggregator(
     assert capfd.readouterr() == ("", "")  # Hydra has nothing to add
 
 
-def test_files_that_are_no_yaml(tmp_path: Path) -> None:
-    (tmp_path / "aggregator").mkdir()
-    (tmp_path / "aggregator/mine.yml").write_text("_target_: mine.Mine\n")
-    [line] = lines(f"--config-dir {tmp_path} aggregator=mine")
-    assert "mine.yaml" in line
-
-
 # Results
 
 
-def test_the_result_of_another_run_or_without_a_key_is_refused(
+def test_the_result_of_another_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     words = [*SMALL, f"paths.outputs={tmp_path}"]
     [config] = configs(words)
     result, file = execute(config), run_folder(config) / "result.json"
-    for key in ("seconds", "name", "env"):
-        file.write_text(json.dumps({k: value for k, value in result.items() if k != key}))
-        assert f"result.json: {key}: " in (attempt(config) or "")
     file.write_text(json.dumps(result | {"id": "0123456789"}))
     assert "result.json: id: " in (attempt(config) or "")
     assert unfinished([config]) == 1  # so that the command exits with 1

@@ -43,7 +43,7 @@ def train(_):
 
 if __name__ == "__main__":
     processes.IMPORTED = ["oversmoothing.lab.data.loading"]
-    [*processes.in_processes(train, [0], 1, print)]
+    [*processes.in_processes(train, [0], 2, print)]
 """
 STARTED = {POOL: 4, LOADING: 5, SPAWNED: 2}  # with a fork server and trackers of resources
 
@@ -85,9 +85,7 @@ def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code:
         time.sleep(0.1)
     process.send(number)
     ended, _, said = process.end()
-    *progress, last = said.splitlines()
-    assert last == "stopped; the same command continues from the last checkpoints"
-    assert all(": epoch " in line for line in progress)
+    assert said.splitlines()[-1] == "stopped; the same command continues from the last checkpoints"
     assert ended == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))
 
 

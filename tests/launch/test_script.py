@@ -46,33 +46,7 @@ def test_it_exits_with_what_main_returns_or_with_one_line() -> None:
         assert process.returncode == code
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
-def test_a_signal_within_an_import_ends_the_command(tmp_path: Path) -> None:
-    """Compiled modules may drop the exception, as this one does, or abort."""
-    text = "import os\ntry: os.kill(os.getpid(), 15)\nexcept BaseException: pass"
-    (tmp_path / "deaf.py").write_text(text)
-    process = script("import deaf", PYTHONPATH=os.pathsep.join([*sys.path[1:], str(tmp_path)]))
-    assert process.communicate() == ("", "stopped\n")
-    assert process.returncode == 143
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
-@pytest.mark.parametrize("after", ["raise InputError('damaged')", "raise ValueError", "return 1"])
-def test_an_error_that_a_signal_has_become_is_not_reported(after: str) -> None:
-    """OmegaConf, for one, makes an error of its own of what is raised while it reads."""
-    lines = ["import os", "try: os.kill(os.getpid(), 15)", f"except BaseException: {after}"]
-    process = script("\n    ".join(lines))
-    assert process.communicate() == ("", "stopped\n")
-    assert process.returncode == 143
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals and shell of POSIX")
-def test_closed_streams_and_other_encodings_do_not_stop_a_command(tmp_path: Path) -> None:
-    """A file must not get the number of a stream, into which libraries print."""
-    free = f"open({str(tmp_path / 'x')!r}, 'w').fileno() > 2"
-    body = f"import os; print('±'); assert {free} and os.get_inheritable(2)"
-    words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", CALL.format(body=body)]
-    assert subprocess.run(words).returncode == 3
+def test_what_the_encoding_of_stdout_lacks_is_escaped() -> None:
     assert script("print('±')", PYTHONIOENCODING="ascii").communicate() == ("\\xb1\n", "")
 
 
@@ -110,12 +84,12 @@ def test_a_command_line_without_a_command_prints_help_as_git_does(
         assert "usage: oversmoothing COMMAND" in capsys.readouterr().out
 
 
-MISTAKES = {  # command -> what the only line names first
+MISTAKES = {  # command -> what the only line names
     "evaluate": "--run",
     "evaluate --run x --split test": "--split",
     "predict photo.jpg": "--run",
     "diagnose": "source",
-    "table table5 --seeds 0 --colums L=2": "--colums",
+    "table table5 --colums L=2": "--colums",
     "table table5 device=cpu": "device=cpu",
     "tune table6 --plam": "--plam",
     "figure cures --layers x": "--layers",
@@ -133,8 +107,8 @@ def test_a_wrong_option_is_one_line_with_its_name(
     monkeypatch.setattr(sys, "argv", ["oversmoothing", *words.split()])
     with pytest.raises(InputError) as refused:
         main()
-    assert refused.value.key == MISTAKES[words]
-    assert len(refused.value.lines) == 1
+    [line] = refused.value.lines
+    assert MISTAKES[words] in line
     assert capsys.readouterr().err == ""
 
 

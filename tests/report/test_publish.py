@@ -79,12 +79,6 @@ def test_a_table_of_ours_has_units_and_no_verdicts() -> None:
     assert {line["published"] for line in lines} == {line["difference"] for line in lines} == {""}
 
 
-def test_a_cell_with_some_of_its_seeds_says_how_many() -> None:
-    (entry,) = judge([(cell(80.0), None)])
-    text = markdown([replace(entry, so_far=measured(38.01), seeds=5)])
-    assert "so far 38.01, 1 of 5 seeds" in text and "0 of 1 cell within, 1 partial (" in text
-
-
 def test_a_spread_read_as_a_fraction_is_counted_as_printed_too() -> None:
     pairs = [
         (cell(80.0, 3.0, printed_std=0.03), measured(82.0, 82.0)),  # within 2.7 points, not 1

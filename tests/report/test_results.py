@@ -26,7 +26,7 @@ from oversmoothing.lab.report.results import (
     write_records,
 )
 from oversmoothing.lab.report.tables import load, select
-from oversmoothing.lab.store.identity import ids, run_id
+from oversmoothing.lab.store.identity import ids
 from oversmoothing.lab.store.results import look_up, write_result
 
 TABLE = """
@@ -112,10 +112,9 @@ def test_a_file_that_is_no_result_is_one_line(plan: Plan, records: Path) -> None
     write_result(folder, {"seeds": {}})
     with pytest.raises(InputError, match=r"result\.json: id"):
         plan()
-    for line in ("<<<<<<< HEAD", '{"id": "a"}', "[]", '{"id": "a", "seeds": []}'):
-        records.write_text(f"{line}\n", encoding="utf-8")
-        with pytest.raises(InputError, match=r"small\.jsonl"):
-            read_records(records)
+    records.write_text("<<<<<<< HEAD\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"small\.jsonl"):
+        read_records(records)
 
 
 @pytest.mark.parametrize("word", ["aggregator=centred", "aggregator._target_=nowhere.Mine"])
@@ -141,9 +140,9 @@ def test_tables_that_show_a_run_are_found(tmp_path: Path, plan: Plan, cells: lis
 
 def test_a_recorded_seed_keeps_its_result(plan: Plan, records: Path) -> None:
     """20 seeds on record, two of them run here on another machine, with other results."""
-    run_all([p.of_seeds([0, 1]).config for p in plan(seeds=20, first=True)])
+    run_all([p.config for p in plan(first=True)])
     (here,) = plan(seeds=20, first=True)
-    assert here.so_far.n == 2 and not here.measured
+    assert len(here.finished) == 2 and not here.measured
     seeds = {str(seed): {"test_accuracy": 38.01 + seed} for seed in range(20)}
     env = {**here.result["env"], "git": "881cc48c5962", "cpu_capability": "AVX2"}
     record = {**here.result, "seeds": seeds, "env": env, "seconds": 7.5}
@@ -154,23 +153,16 @@ def test_a_recorded_seed_keeps_its_result(plan: Plan, records: Path) -> None:
     write_records(records, [planned])
     (kept,) = read_records(records).values()
     assert all(kept[key] == record[key] for key in ("seeds", "env", "seconds"))
-    line, mine = planned.beside(known), here.result["seeds"]
-    assert "recorded seeds 0, 1: 38.01, 39.01 (commit 881cc48c5962, with AVX2), here" in line
-    assert all(f"{mine[seed]['test_accuracy']:.4g}" in line for seed in "01")
-    replaced = planned.looked_up(known, here_first=True).result["seeds"]
-    assert replaced == {**seeds, **mine}, "asked for"
-    records.write_text(json.dumps({**record, "seeds": seeds | mine}) + "\n", encoding="utf-8")
-    assert not planned.beside(read_records(records)), "nothing differs"
 
 
-def test_an_earlier_record_is_shown_until_the_run_is_repeated(plan: Plan, records: Path) -> None:
+def test_an_earlier_record_is_shown(plan: Plan, records: Path) -> None:
     """It keeps its id and says so; new seeds are not merged with it."""
     [start] = plan(first=True)
     seeds = {"0": {"test_accuracy": 1.0}, "1": {"test_accuracy": 3.0}}
     earlier = {"id": ids(start.config)[1], "name": "x", "seconds": 1.0, "seeds": seeds}
     earlier |= {"config": {}, "env": {}}
     records.write_text(json.dumps(earlier) + "\n", encoding="utf-8")
-    run_all([start.of_seeds([0]).config])
+    run_all([p.config for p in plan(seeds=1, first=True)])
     shown = plan(records)
     assert [p.missing for p in shown] == [False, True]
     assert shown[0].measured.values == (1.0, 3.0)
@@ -178,39 +170,31 @@ def test_an_earlier_record_is_shown_until_the_run_is_repeated(plan: Plan, record
     write_records(records, shown)
     assert read_records(records) == {earlier["id"]: earlier}
     assert len(plan()[0].result["seeds"]) == 1, "only the new seed"
-    run_all([start.config])
-    known, [shown] = read_records(records), plan(records, first=True)
-    assert shown.result == earlier and "recorded seeds 0, 1: 1, 3" in shown.beside(known)
-    write_records(records, [shown.looked_up(known, here_first=True)])
-    assert [*read_records(records)] == [run_id(start.config)]
 
 
-def test_seeds_of_other_data_are_named_and_not_recorded(plan: Plan, records: Path) -> None:
-    run_all([p.of_seeds([1]).config for p in plan(first=True)])
+def test_seeds_of_other_data_are_not_recorded(plan: Plan, records: Path) -> None:
+    run_all([p.config for p in plan(seeds=1, first=True)])
     (here,) = plan(first=True)
     env = {**here.result["env"], "data": "other"}
-    record = {**here.result, "seeds": {"0": here.result["seeds"]["1"]}, "env": env}
+    record = {**here.result, "seeds": {"1": here.result["seeds"]["0"]}, "env": env}
     records.write_text(json.dumps(record) + "\n", encoding="utf-8")
     (planned,) = plan(records, first=True)
     assert planned.missing and planned.result == record
-    assert "recorded seed 1: none (data other), here" in planned.beside(read_records(records))
 
 
 def test_a_recorded_seed_is_not_trained_again(plan: Plan, records: Path) -> None:
     """One seed on record, run elsewhere: only the other one is planned, and both are recorded."""
-    run_all([p.of_seeds([0]).config for p in plan(first=True)])
+    run_all([p.config for p in plan(seeds=1, first=True)])
     write_records(records, plan(first=True))
     (planned,) = plan(records, "b", first=True)
     rest = planned.remainder
     assert planned.missing and rest.config.seeds == [1]
-    assert rest.cell.command.count("seeds=") == 1 == rest.of_seeds([1]).cell.command.count("seeds=")
+    assert rest.cell.command.count("seeds=") == 1
     run_all([rest.config])
     assert [*plan(None, "b", first=True)[0].result["seeds"]] == ["1"]
     (whole,) = plan(records, "b", first=True)
     assert not whole.missing and len(whole.measured.values) == 2
-    assert whole.unrecorded(read_records(records)).endswith("L=1: seed 1 not in results/")
     write_records(records, [whole])
-    assert not whole.unrecorded(read_records(records))
     (record,) = read_records(records).values()
     assert [*record["seeds"]] == ["0", "1"] and record["seconds"] > planned.result["seconds"]
 

@@ -13,7 +13,7 @@ from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import Start
 from oversmoothing.lab.search.files import Space, read_space, words_of
-from oversmoothing.lab.search.search import CellSearch, Search, epochs, mean, work_of
+from oversmoothing.lab.search.search import CellSearch, Search, mean, work_of
 from oversmoothing.lab.search.stacked import DIVERGED, Member, Stack, Work, without_test
 from oversmoothing.lab.tasks.nodes import Update
 
@@ -158,13 +158,6 @@ def test_what_a_search_cannot_judge_is_refused(words: list[str], key: str, tmp_p
     cell = ("table", "", "none", "L=2", (*BASE[:4], *settings), space)
     with pytest.raises(InputError, match=f"^{key}: "):
         CellSearch(*cell, tmp_path).configs()
-
-
-def test_the_plan_counts_the_epochs_of_a_search() -> None:
-    configs = work().configs
-    lengths = [config.trainer.epochs for config in configs]
-    assert epochs(configs, []) == sum(lengths)
-    assert epochs(configs, [2]) == pytest.approx(7 * 2 + (sum(lengths) - 7 * 2) / 2)
 
 
 def test_values_are_drawn_about_equally_often_and_independently() -> None:

@@ -14,8 +14,7 @@ import torch
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.store import run as store_run
-from oversmoothing.lab.store.files import replacing, write_atomically, write_text
+from oversmoothing.lab.store.files import write_atomically, write_text
 from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
 
@@ -41,18 +40,11 @@ def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     assert log_lines(tmp_path) == []
 
 
-def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> None:
+def test_a_progress_bar_shows_the_numbers_of_the_log(tmp_path: Path) -> None:
     run = Recorder(tmp_path / "nodes-cora-1a", [0, 1])
-    run.log(epoch=1, loss=[9.0, 9.0])  # no training is shown
-    with run.progress(40, "epoch") as bar, pytest.MonkeyPatch.context() as patch:
+    with run.progress(40, "epoch") as bar:
         run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5, 0.9]}] * 2)
-        run.log(epoch=30, loss=[0.0, 0.0])  # within a second
-        patch.setattr(store_run, "SILENCE", 0.0)
-        bar.update(31)
-    assert capsys.readouterr().err == (
-        "nodes-cora-1a/s0-1: epoch 20 of 40: loss 1.5, lr 0.1, cosine 0.5 -> 0.9\n"
-        "1a/s0-1: epoch 31 of 40\n"
-    )
+        assert bar.postfix == "loss 1.5, lr 0.1, cosine 0.5 -> 0.9"
 
 
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
@@ -74,17 +66,6 @@ def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_a_killed_process_left_is_removed_a_day_later(tmp_path: Path, kind: str) -> None:
-    left = {age: tmp_path / f".new.{age:08}.tmp" for age in (0, 2)}  # days
-    for age, path in left.items():
-        path.mkdir() if kind == "folder" else path.touch()
-        os.utime(path, (path.stat().st_mtime - 86400 * age,) * 2)
-    with replacing(tmp_path / "new") as temporary:
-        temporary.mkdir() if kind == "folder" else temporary.touch()
-    assert {path.name for path in tmp_path.iterdir()} == {"new", left[0].name}
-
-
 @pytest.mark.parametrize("size", [0, 7, 40])
 @pytest.mark.parametrize("name", ["checkpoint.pt", "result.json"])
 def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, size: int) -> None:
@@ -98,13 +79,6 @@ def test_a_corrupt_file_is_set_aside_with_a_warning(tmp_path: Path, name: str, s
     assert read is None and not path.exists() and path.with_name(f"{name}.corrupt").exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"seeds": 3}', '{"seeds": {"0": 3}}'])
-def test_a_result_of_another_form_is_set_aside(tmp_path: Path, text: str) -> None:
-    (tmp_path / "result.json").write_text(text)
-    with pytest.warns(UserWarning, match="set aside"):
-        assert read_result(tmp_path) is None
-
-
 def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple:
@@ -112,7 +86,7 @@ def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
 
     run = Recorder(tmp_path, [0])
     run.checkpoint.parent.mkdir()
-    torch.save({"state": Evil(), "logged_bytes": 0}, run.checkpoint)
+    torch.save({"state": Evil(), "logged_bytes": 0, "data": None}, run.checkpoint)
     with pytest.warns(UserWarning, match="set aside"):
         assert run.load_checkpoint() is None
     assert not (tmp_path / "owned").exists()
@@ -154,7 +128,7 @@ def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
     waiting = threading.Thread(target=wait)
     try:
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(Busy, match=f"is being run by process {process.pid} on "):
+        with pytest.raises(Busy, match="is being run by another process"):
             locked(tmp_path).__enter__()
         waiting.start()
         assert not free.wait(0.3)
@@ -163,7 +137,7 @@ def test_only_one_process_holds_a_run(tmp_path: Path) -> None:
         process.wait()
     assert free.wait(20)
     waiting.join()
-    with locked(tmp_path), pytest.raises(Busy, match=f"process {os.getpid()} "):
+    with locked(tmp_path), pytest.raises(Busy):
         locked(tmp_path).__enter__()
 
 

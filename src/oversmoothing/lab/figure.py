@@ -36,7 +36,6 @@ def main() -> int:
         shown = (f"  {name:13} {about}" for name, (_, about) in FIGURES.items())
         print(__doc__, *shown, sep="\n")
         return 0
-    modules = [module for short, (module, _) in FIGURES.items() if name in (short, module)]
-    if not modules:
+    if name not in FIGURES:
         raise InputError(f"{name}: no such figure; {meant(name, FIGURES)}")
-    return importlib.import_module(f"oversmoothing.lab.papers.{modules[0]}").main(options)
+    return importlib.import_module(f"oversmoothing.lab.papers.{FIGURES[name][0]}").main(options)

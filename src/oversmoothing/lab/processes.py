@@ -11,14 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
-from multiprocessing import active_children, util
+from multiprocessing import active_children
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, TypeVar
@@ -30,37 +29,12 @@ if TYPE_CHECKING:
 
 TIMEOUT = timedelta(hours=1)  # of one exchange; longer than an evaluation by one process
 SECONDS = 0.5  # between two checks
-LONGEST = 60  # bytes of TMPDIR; the path of a socket in it is 32 longer, and 103 are the most
-SHORT = "/tmp"
 IMPORTED = ["oversmoothing.lab.launch.command"]  # and torch
 DIED = (
     "its process died, killed for lack of memory or by a crash in a library; run fewer jobs side "
     "by side, or free memory, and give the same command again"
 )
 Item, Found = TypeVar("Item"), TypeVar("Found")
-
-
-def shorten_sockets() -> None:
-    """Puts the sockets of worker processes into ``SHORT`` if they would not fit below TMPDIR.
-
-    A worker that cannot open its socket sends nothing, and the main process waits forever.
-
-    Raises:
-        InputError: ``SHORT`` is not writable.
-    """
-    before = tempfile.gettempdir()
-    if os.name == "nt" or len(os.fsencode(before)) <= LONGEST:
-        return
-    try:
-        tempfile.tempdir = SHORT
-        util.get_temp_dir()  # chosen once; forked and spawned workers inherit it
-    except OSError as error:
-        raise InputError(
-            f"TMPDIR: expected at most {LONGEST} characters for the sockets of worker processes, "
-            f"got {before}, and {SHORT} is not writable; export a shorter TMPDIR, or use no workers"
-        ) from error
-    finally:
-        tempfile.tempdir = before
 
 
 def workers() -> BaseContext:
@@ -107,8 +81,9 @@ def in_processes(
 ) -> Iterator[tuple[Item, Found]]:
     """Calls a function with every item in parallel; yields items and results as they finish.
 
-    Every item has its process, so that the death of one does not stop the others. The processes
-    share the cores: torch gets an equal number of threads in each. Ctrl-C ends all processes.
+    A single job is done in this process. Else every item has its process, so that the death of one
+    does not stop the others. The processes share the cores: torch gets an equal number of threads
+    in each. Ctrl-C ends all processes.
 
     Args:
         call: runs in another process; its errors are raised here.
@@ -126,6 +101,9 @@ def in_processes(
                 raise
             return item, died(item)
 
+    if jobs == 1:
+        yield from ((item, call(item)) for item in items)
+        return
     threads, stopped, others = _starters(jobs), threading.Event(), active_children()
     futures = [threads.submit(one, item) for item in items]
     try:

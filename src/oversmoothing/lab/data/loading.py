@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from oversmoothing.errors import InputError
-from oversmoothing.lab.processes import cores, shorten_sockets
+from oversmoothing.lab.processes import cores
 
 if TYPE_CHECKING:
     from oversmoothing.lab.data.image_set import ImageSet
@@ -204,8 +204,6 @@ def read_ahead(
     """
     if workers is None:
         workers = min(cores(), MOST_WORKERS)
-    if workers:
-        shorten_sockets()
     # Workers end with the process that they are forks of, but not with one that a fork server works
     # for. That would be the start method of a command's jobs, and from Python 3.14 of any process.
     fork = "fork" if workers and sys.platform.startswith("linux") else None

@@ -204,10 +204,6 @@ def _misused(given: argparse.Namespace) -> list[str]:
     modes = {name: getattr(given, name) for name in ("cfg", "info", "multirun", "run")}
     if len(chosen := [f"--{name}" for name, value in modes.items() if value]) > 1:
         problems.append(f"{' and '.join(chosen)}: only one of them at a time")
-    if (given.resolve or given.package) and not (given.cfg or given.help):
-        problems.append("--resolve and --package: only with --cfg job")
-    if given.config_dir and any(SEARCH_PATH in word for word in given.overrides):
-        problems.append("--config-dir: give all folders in hydra.searchpath, or none")
     return problems
 
 

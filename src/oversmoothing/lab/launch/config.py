@@ -9,12 +9,10 @@ mistake becomes one line, with a suggestion, and the other words are still read.
 import copy
 import itertools
 import math
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from hydra import initialize_config_dir
@@ -32,7 +30,7 @@ from oversmoothing.errors import Problems, install, meant
 from oversmoothing.lab.launch.keys import is_new, key_problem, keys_of, node_of
 from oversmoothing.lab.store import files
 
-CONFIGS = Path(os.environ.get("OVERSMOOTHING_CONFIGS") or files.CONFIGS).resolve()
+CONFIGS = files.CONFIGS.resolve()
 SEARCH_PATH = "hydra.searchpath"
 MOST = 10_000  # runs of one sweep
 MORE = {  # what a group offers beside its options
@@ -140,19 +138,8 @@ def search_path(overrides: list[Override]) -> list[Path]:
     """Returns the folders of configs: the package's own, then those in ``hydra.searchpath``."""
     given = [o.value() for o in overrides if o.key_or_group == SEARCH_PATH][:1]
     entries = given[0] if given and isinstance(given[0], list) else []
-    return list(dict.fromkeys([CONFIGS, *(_folder(str(entry)).absolute() for entry in entries)]))
-
-
-def _folder(entry: str) -> Path:
-    """Returns the folder of ``file://path``, ``pkg://package`` or a plain path."""
-    scheme, _, place = entry.rpartition("://")
-    if scheme != "pkg":
-        return Path(place)
-    try:
-        spec = find_spec(place)
-    except ModuleNotFoundError:
-        spec = None
-    return Path(spec.submodule_search_locations[0] if spec else place)
+    own = [Path(str(entry).removeprefix("file://")).absolute() for entry in entries]
+    return list(dict.fromkeys([CONFIGS, *own]))
 
 
 def options(group: str, folders: list[Path]) -> list[str]:
@@ -289,17 +276,11 @@ def _group_problem(override: Override, folders: list[Path]) -> str | None:
         return _no_such_place(override, where)
     if override.is_add() or override.is_force_add():
         return f"{override.get_key_element()}: it exists already; write {where}=… without the +"
-    if value is None:
-        way_out = "leave it out" if choices().get(where) is None else meant("none", known)
-        return f"{where}: cannot be null; {way_out}"
     if value in known:
         twice = known.count(value) > 1
         line = f"{where}: several folders have a {value}.yaml, and the first wins; rename yours"
         return line if twice else None
     shown = value if isinstance(value, str) else override.get_value_string()
-    for folder in folders:
-        if os.path.isfile(file := folder / group / f"{shown}.yml"):
-            return f"{where}: {file} is not read; rename it to {shown}.yaml"
     way_out = meant(shown, known)
     if way_out.startswith("known"):
         plugins = f"; plugins bring more: {install('sweeps')}"

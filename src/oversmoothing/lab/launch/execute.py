@@ -16,7 +16,7 @@ from torch import nn
 
 from oversmoothing import distributed
 from oversmoothing.errors import InputError
-from oversmoothing.lab.arguments import build, describe, fits
+from oversmoothing.lab.arguments import build
 from oversmoothing.lab.processes import group
 from oversmoothing.lab.store.environment import device, environment, own_code, shared_environment
 from oversmoothing.lab.store.files import OUTPUTS, write_text
@@ -26,7 +26,6 @@ from oversmoothing.lab.store.run import Recorder, locked
 from oversmoothing.lab.tasks.base import Job, Parts, Result, Task
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-KINDS = {"name": str, "env": dict, "seconds": float}  # of what is read of result.json
 
 
 class Start:
@@ -73,8 +72,8 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
     if place.type == "cpu":
-        _keep_memory()
-    matmul = config.get("matmul", "high")
+        keep_freed_memory()
+    matmul = config.matmul
     if place.type != "cuda" and matmul != "medium":
         matmul = "highest"
     torch.set_float32_matmul_precision(matmul)
@@ -86,7 +85,7 @@ def _set_up(config: DictConfig, place: torch.device) -> None:
         torch.use_deterministic_algorithms(wanted, warn_only=config.deterministic == "warn")
 
 
-def _keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Lets glibc keep freed memory; it would map and clear anew whatever is above 32 MB."""
     with contextlib.suppress(AttributeError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -138,8 +137,7 @@ def _run_missing(config: DictConfig, code: str | None) -> tuple[dict[str, Any], 
         env |= {"code": code} if code else {}
         _require_same_data(folder, known, env["data"])
         for seeds in start.groups(missing):
-            every = config.get("diagnose_every", 0)  # missing in configs of earlier runs
-            own = (sink, every, env["data"])
+            own = (sink, config.diagnose_every, env["data"])
             recorder = Recorder(folder, seeds, config.checkpoint_seconds, *own)
             known = _with_seeds(known, config, start, recorder, env)
             if sink:
@@ -155,7 +153,7 @@ def _with_seeds(
     job = Job(start.parts, recorder.seeds, recorder, start.device)
     fresh: dict[int, Result] = start.task.run(start.network(recorder.seeds), job)
     seeds = known.get("seeds", {}) | {str(seed): result for seed, result in fresh.items()}
-    envs = _environments(known) | dict.fromkeys(map(str, fresh), env)
+    envs = known.get("envs", {}) | dict.fromkeys(map(str, fresh), env)
     result = {
         "id": _id(folder),
         "name": folder.name,
@@ -186,7 +184,7 @@ def execute(config: DictConfig) -> dict[str, Any]:
 
 def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None) -> None:
     """Refuses to add seeds to a result on other data; the run id does not depend on the data."""
-    for seed, env in _environments(known).items():
+    for seed, env in known.get("envs", {}).items():
         if checksum and env.get("data") not in (None, checksum):
             raise InputError(
                 f"data: seed {seed} in {folder / 'result.json'} was run on other data (checksum "
@@ -197,18 +195,13 @@ def _require_same_data(folder: Path, known: dict[str, Any], checksum: str | None
 
 def _tell_of_other_code(folder: Path, known: dict[str, Any], code: str | None) -> None:
     """Warns if a result was made by other code of the user's parts; the id does not show it."""
-    before = {env.get("code") for env in _environments(known).values()} - {None}
+    before = {env.get("code") for env in known.get("envs", {}).values()} - {None}
     if code and before - {code}:
         warnings.warn(
             f"{folder}: your own code has changed since this result; remove the folder to run it "
             "again",
             stacklevel=2,
         )
-
-
-def _environments(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the environment of each seed; earlier versions stored one for all seeds."""
-    return known.get("envs") or dict.fromkeys(known.get("seeds", {}), known.get("env", {}))
 
 
 @contextlib.contextmanager
@@ -254,14 +247,12 @@ def result_in(folder: Path) -> dict[str, Any]:
     """Returns the stored result of a run's folder; empty if there is none.
 
     Raises:
-        InputError: ``result.json`` belongs to another run, or lacks a key that is read.
+        InputError: ``result.json`` belongs to another run.
     """
     result = read_result(folder) or {}
-    wrong = {} if result.get("id") == _id(folder) else {"id": _id(folder)}
-    wrong |= {k: describe(kind) for k, kind in KINDS.items() if not fits(result.get(k), kind)}
-    for key, expected in wrong.items() if result else ():
+    if result and result.get("id") != _id(folder):
         raise InputError(
-            f"{folder / 'result.json'}: {key}: expected {expected}, got {result.get(key)!r}; "
+            f"{folder / 'result.json'}: id: expected {_id(folder)}, got {result.get('id')!r}; "
             "restore the file, or remove it and run the command again"
         )
     return result

@@ -2,26 +2,20 @@
 
 import argparse
 import io
-import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
-from oversmoothing.errors import InputError, Problems, complain, lack, meant, one_line_warnings
+from oversmoothing.errors import InputError, complain, lack, one_line_warnings
 from oversmoothing.lab.store.files import require_writable, results
 
 STOPPED = "stopped; the same command continues from the last checkpoints"
 OUTPUTS = Path("outputs")
 DEVICE = "auto, cpu, cuda or cuda:1; default: auto"
 OVERRIDES = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
-MISSING = "the following arguments are required: "  # as argparse says it
-UNKNOWN = "unrecognized arguments: "
 
 
 def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None:
@@ -32,17 +26,15 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         stopped: line to print after Ctrl-C, with exit code 130, and after SIGTERM, with 143.
     """
     one_line_warnings()
-    _open_streams()
-    received: list[type[KeyboardInterrupt]] = []
-    stop = partial(_stop, os.getpid(), stopped, received)
-    _on_interrupt(stop)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is printed as \xb1
+        sys.stdout.reconfigure(errors="backslashreplace")
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun ends its processes itself
-        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = _called(main, received)
+        code = main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        _silence()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what it still holds
         sys.exit(1)
     except InputError as error:
         complain(*error.lines)
@@ -51,89 +43,22 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
         if not (lacking := lack(error)):
             raise
         complain(lacking)
-        if isinstance(error, OSError) and error.filename is None:  # the disk of stdout is full
-            _silence()
         sys.exit(2 if isinstance(error, (ImportError, OSError)) else 1)
     except KeyboardInterrupt as error:
-        _say(stopped)
-        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        sys.exit(128 + number)
-    finally:
-        _on_interrupt(signal.SIG_DFL)  # else Ctrl-C at the end of Python is a traceback
+        if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
+            print(stopped, file=sys.stderr, flush=True)
+        sys.exit(128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT))
     sys.exit(code)
-
-
-def _called(main: Callable[[], int | None], received: list[type[KeyboardInterrupt]]) -> int | None:
-    """Calls ``main``; an error that a signal has become, such as one of a reader, is the signal."""
-    try:
-        code = main()
-    except Exception:
-        if received:
-            raise received[0] from None
-        raise
-    if code and received:
-        raise received[0]
-    return code
-
-
-def _open_streams() -> None:
-    """Opens streams that are closed, as by ``2>&-``; else the next files get their numbers.
-
-    What the encoding of stdout lacks is printed as ``\\xb1``, as Python does on stderr.
-    """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)  # also in the processes of this one
-    os.close(number)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _silence() -> None:
-    """Drops what stdout still holds, which would be written again at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
-def _on_interrupt(handler: Any) -> None:
-    """Sets what Ctrl-C does, unless it is ignored, as in the background of a shell."""
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _stop(
-    command: int,
-    stopped: str,
-    received: list[type[KeyboardInterrupt]],
-    number: int,
-    frame: FrameType | None,
-) -> None:
-    """Raises Ctrl-C or SIGTERM as an exception, and notes it; ends a fork and an import at once.
-
-    In an import the exception could get lost, become another one, or abort the process.
-    """
-    signal.signal(number, signal.SIG_DFL)  # a second one leaves no traceback
-    if os.getpid() != command:  # a fork, such as one that reads data
-        os._exit(128 + number)
-    while frame:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            _say(stopped)
-            os._exit(128 + number)
-        frame = frame.f_back
+def _terminate(*_: object) -> NoReturn:
     if hasattr(signal, "SIGCHLD"):  # torch's handler raises errors for workers that got it as well
         signal.signal(signal.SIGCHLD, lambda *_: None)  # SIG_DFL prints an error if one is pending
-    received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
-    raise received[0]
-
-
-def _say(stopped: str) -> None:
-    if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
-        print(stopped, file=sys.stderr, flush=True)
+    raise Terminated
 
 
 class Parser(argparse.ArgumentParser):
@@ -160,26 +85,8 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Raises Problems: each line names the option, what was expected, and where help is."""
-        raise Problems([f"{line}; see {self.prog} --help" for line in self._said(message)])
-
-    def _said(self, message: str) -> list[str]:
-        """Returns a line for each mistake."""
-        options = {"/".join(own.option_strings) or own.dest: own for own in self._actions}
-        if message.startswith(MISSING):
-            names = message.removeprefix(MISSING).split(", ")
-            return [f"{name}: missing; expected {options[name].help}" for name in names]
-        if message.startswith(UNKNOWN):
-            word = message.removeprefix(UNKNOWN).split(" ")[0]
-            flag = word.partition("=")[0]
-            if word.startswith("-"):
-                return [f"{flag}: no such option; {meant(flag, options)}"]
-            after = self.epilog == OVERRIDES and "=" in word
-            return [f"{word}: not expected here{f'; write it after --: -- {word}' * after}"]
-        name, _, problem = message.removeprefix("argument ").partition(": ")
-        if (chosen := re.match("invalid choice: '(.*?)'", problem)) and name in options:
-            problem = f"expected {' or '.join(options[name].choices)}, got {chosen[1]}"
-        return [f"{name}: {problem}"]
+        """Raises InputError: argparse's line, and where help is, without the usage."""
+        raise InputError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
 def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -208,16 +115,6 @@ def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
         return number
 
     return read
-
-
-def finite(text: str) -> float:
-    """Reads the value of an option that is a finite number."""
-    try:
-        if math.isfinite(value := float(text)):
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a number, got {text[:20]}")
 
 
 SEED = whole(0, 2**63 - 1)

@@ -28,7 +28,7 @@ from oversmoothing.lab.launch.command import configs, other_runs, run_all
 from oversmoothing.lab.launch.execute import run_folder
 from oversmoothing.lab.launch.script import split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
-from oversmoothing.lab.store.files import write_text, writing
+from oversmoothing.lab.store.files import require_writable, write_text
 from oversmoothing.lab.store.results import read_result
 
 EXPERIMENT = "experiment=rank_fig1"
@@ -56,8 +56,7 @@ def main(argv: list[str]) -> int:
             "name a --folder for it"
         )
     folder = options.folder or options.target / "fig1"
-    with writing(folder, "--folder"):  # before the runs
-        folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder, "--folder")  # before the runs
     failed = run_all(chosen, options.jobs)
     panels = panels_of(chosen)
     paths = draw_figures(panels, folder, options.pdf) + write_claim(panels, folder)

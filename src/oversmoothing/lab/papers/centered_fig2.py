@@ -1,11 +1,11 @@
 """Figure 2 of Centered Self-Attention Layers: CAMs and masks of two runs.
 
 oversmoothing figure fig2
-oversmoothing figure fig2 --with outputs/wsss-… --without outputs/wsss-… --rows 6 --stem my/fig
+oversmoothing figure fig2 --with outputs/wsss-… --without outputs/wsss-… --stem my/fig
 oversmoothing figure fig2 --known         # masks among the classes of the image's label
 
-It shows the first images of the validation list with a class that no image before them has, or
-those named by --images. A second figure shows the similarity of tokens by block in the same runs.
+It shows the first images of the validation list with a class that no image before them has. A
+second figure shows the similarity of tokens by block in the same runs.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.predict import require_same_classes
-from oversmoothing.lab.launch.script import SEED, add_trust, whole
+from oversmoothing.lab.launch.script import SEED, add_trust
 from oversmoothing.lab.launch.trained import TrainedRun
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
@@ -28,6 +28,7 @@ from oversmoothing.lab.tasks.wsss.pictures import distinct_classes, draw_pair, l
 
 CENTERED = ["experiment=wsss_voc_subset", "aggregator.gamma=-1"]
 WITHOUT = ["experiment=wsss_voc_subset", "aggregator=none"]
+IMAGES = 4
 
 
 def main(argv: list[str]) -> int:
@@ -39,8 +40,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--with", dest="centered", help="run; default: the subset's, γ = −1")
     parser.add_argument("--without", help="run; default: the subset's without centering")
     parser.add_argument("--seed", type=SEED, help="default: the first trained; 0 without runs")
-    parser.add_argument("--images", nargs="+", help="ids of the runs' data set")
-    parser.add_argument("--rows", type=whole(), default=4, help="number of images")
     parser.add_argument("--known", action="store_true", help="masks among the labelled classes")
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
     add_trust(parser)
@@ -51,7 +50,7 @@ def main(argv: list[str]) -> int:
         )
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
-    ids = options.images or distinct_classes(runs[1].data, options.rows)
+    ids = distinct_classes(runs[1].data, IMAGES)
     stem = options.stem or options.target / "figures/fig2_voc_subset"
     paths = save(figure2(*runs, ids, options.known), stem, options.pdf)
     same = runs[0].title == runs[1].title
@@ -76,14 +75,10 @@ def figure2(
         known: limit masks to the classes in the image's label.
 
     Raises:
-        InputError: the runs have different classes, the data set lacks an id, or an image is
-            damaged.
+        InputError: the runs have different classes, or an image is damaged.
     """
     require_same_classes(centered, without)
     data = centered.data
-    for id in ids:
-        if id not in data.image_files:
-            raise InputError(f"{id}: no image of {data.name}; expected ids such as {data.val[0]}")
     pair = []
     for run in (without, centered):
         viewer = run.task.viewer(run.network, known=known)

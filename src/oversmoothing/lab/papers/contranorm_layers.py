@@ -1,7 +1,6 @@
 """Measures attention maps, tokens and singular values by layer (ContraNorm, Figure 2).
 
 oversmoothing figure layers
-oversmoothing figure layers --seeds 1 2 --samples 64
 
 The networks are the pretrained DeiT-Ti and a small BERT that a run of the table text_rates trained
 on SST-2, as BERT's pretrained weights were not available.
@@ -9,7 +8,6 @@ on SST-2, as BERT's pretrained weights were not available.
 
 from collections.abc import Iterator
 from itertools import tee
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,13 +22,13 @@ from oversmoothing.lab.drawing.tokens import mean_and_std
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.diagnose import Subject, of_run
-from oversmoothing.lab.launch.script import SEED, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.depth_curves import draw_curves, write_rows
 from oversmoothing.metrics.smoothness import singular_values
 
 DEIT = ["experiment=cls_eval", "aggregator=none"]
 BERT = ["experiment=glue_sst2_small", "aggregator=none", "backbone.depth=12", "trainer.lr=1e-4"]
+SEEDS, SAMPLES = (1, 2), 64  # of the BERT; images and sentences
 MEASURES = ("cosine", "effective_rank", "attention_similarity")
 NEAR_ZERO = 0.1  # of the largest singular value: the first of the ten bins of the authors' figure
 Layers = dict[str, list[float]]
@@ -39,20 +37,16 @@ Layers = dict[str, list[float]]
 def main(argv: list[str]) -> int:
     """Writes ``contranorm_layers.png`` and ``.csv``."""
     parser = figure_parser(__doc__)
-    parser.add_argument("--seeds", type=SEED, nargs="+", default=[1, 2], help="of the BERT")
-    parser.add_argument("--samples", type=whole(2), default=64, help="images, sentences")
-    parser.add_argument("--out", type=Path, help="path of the figure, without .png")
     options = parser.parse_args(argv)
-    out = options.out or options.target / "figures/contranorm_layers"
-    berts = [by_layer(bert(seed, options.samples)) for seed in options.seeds]
-    found = {"DeiT-Ti, pretrained": [by_layer(deit(options.samples))]}
-    found["small BERT, 12 layers"] = berts
+    out = options.target / "figures/contranorm_layers"
+    berts = [by_layer(bert(seed)) for seed in SEEDS]
+    found = {"DeiT-Ti, pretrained": [by_layer(deit())], "small BERT, 12 layers": berts}
     rows = [row for name, seeds in found.items() for row in layer_rows(name, seeds)]
     print(*save(draw_curves(rows), out, options.pdf), write_rows(rows, out), sep="\n")
     return 0
 
 
-def deit(samples: int) -> Subject:
+def deit() -> Subject:
     """The pretrained DeiT-Ti and validation images, prepared as for its accuracy.
 
     Raises:
@@ -60,19 +54,19 @@ def deit(samples: int) -> Subject:
     """
     config = compose_config(DEIT)
     data, evaluation = build(config.data), build(config.task).evaluation
-    ids = evenly_spaced(data.val, samples)
+    ids = evenly_spaced(data.val, SAMPLES)
     images = (to_float(evaluation.prepared(data.pil_image(id)))[None] for id in ids)
     vit = trained.untrained(config, ())
     return Subject(vit.eval(), images, f"{len(ids)} images")
 
 
-def bert(seed: int, samples: int) -> Subject:
+def bert(seed: int) -> Subject:
     """A trained BERT and validation sentences.
 
     Raises:
         InputError: it has not been trained; the message holds the command.
     """
-    return of_run(str(trained.of_command(BERT, seed)), seed, samples, batch=1, on="cpu")
+    return of_run(str(trained.of_command(BERT, seed)), seed, SAMPLES, batch=1, on="cpu")
 
 
 @torch.no_grad()

@@ -32,7 +32,6 @@ from oversmoothing.lab.papers.cures_cells import (
     run_cell,
     select,
     study,
-    today,
 )  # fmt: skip
 from oversmoothing.lab.papers.cures_figures import draw, draw_depths
 from oversmoothing.lab.papers.cures_page import HEAD, asked, compare, page, rows
@@ -51,7 +50,7 @@ def main(argv: list[str]) -> int:
     wanted = select(whole, **names, layers=options.layers)
     path = options.target / "cures.csv"
     known = [*{*read(RESULTS / "cures.csv"), *read(path)}]
-    done = measure(whole, today(whole, known) if options.earlier else known)
+    done = measure(whole, known)
     missing = sorted((p for p in wanted if p not in done), key=lambda p: whole[p].cost)
     if options.plan:
         print(*(p.command() for p in missing), f"missing cells: {len(missing)}", sep="\n")
@@ -80,7 +79,7 @@ def write_all(whole: Study, records: Sequence[Record], results: Path, pdf: bool)
 
 def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Namespace) -> int:
     """Runs cells, several side by side, and writes the CSV after each; returns how many failed."""
-    failed, known, jobs = 0, by_candidate(read(path)), options.jobs
+    failed, known = 0, by_candidate(read(path))
     work = [
         (place, whole[place], sum(known.get(place, {}).values(), []), options.overrides)
         for place in missing
@@ -88,9 +87,7 @@ def _run_cells(whole: Study, missing: Sequence[Place], path: Path, options: Name
     if work:
         runs = sum(len(whole[place].candidates) + 1 for place in missing)
         print(f"missing cells: {len(work)}, up to {runs} trainings; --plan lists them")
-    each = (
-        in_processes(_attempt, work, jobs, _died) if jobs > 1 else ((w, _attempt(w)) for w in work)
-    )
+    each = in_processes(_attempt, work, options.jobs, _died)
     for number, ((place, *_), found) in enumerate(each, start=1):
         if found is None:
             failed += 1
@@ -122,7 +119,6 @@ def arguments(argv: list[str]) -> Namespace:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--plan", action="store_true", help="list the missing cells, run nothing")
     either.add_argument("--draw", action="store_true", help="write table and figure, run nothing")
-    parser.add_argument("--earlier", action="store_true", help="repeat runs of earlier versions")
     parser.add_argument("--jobs", type=whole(), default=1, help="cells side by side")
     words, overrides = split_words(argv)
     options = parser.parse_args(words)

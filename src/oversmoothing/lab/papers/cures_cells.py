@@ -107,19 +107,10 @@ def _seeds(words: tuple[str, ...]) -> list[int]:
 
 
 def read(path: Path) -> list[Record]:
-    """Reads the records; empty if there is no file.
-
-    Raises:
-        InputError: the file has another form.
-    """
+    """Reads the records; empty if there is no file."""
     kinds = Record.__annotations__
     lines = read_csv(path) if path.exists() else ()
-    try:
-        return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
-    except InputError:  # no such column
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: a line is not a record ({error}); restore it with git") from None
+    return [Record(**{key: kinds[key](line[key]) for key in kinds}) for line in lines]
 
 
 def add(path: Path, records: Sequence[Record], instead: bool = False) -> None:

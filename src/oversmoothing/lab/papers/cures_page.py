@@ -271,21 +271,16 @@ def points(mean: float) -> str:
 
 
 def _every_graph(whole: Study, found: Found, compared: Compared) -> str:
-    """Returns a table of methods × depths for each network and graph, with missing commands."""
+    """Returns a table of methods × depths for each network and graph."""
     n = len(seeds_of(next(iter(whole.values()))))
-    parts = [
+    head = (
         "## Every graph\n\nTest accuracy, or ROC AUC where a graph is scored by it, in %: "
         f"mean ± std (ddof = 1), n = {n}. ↑ ↓: better or worse than {BASELINE}, paired t-test at a "
         "false discovery rate of 5 % over all comparisons of this page."
-    ]
+    )
     measured = {(place.network, place.graph, place.method) for place in found}
     own = [place for place in whole if (place.network, place.graph, place.method) in measured]
-    parts += _tables(own, found, compared)
-    missing = [place.command() for place in whole if place not in found]
-    if missing:
-        parts.append("<details><summary>Commands of the missing cells</summary>\n")
-        parts.append("```\n" + "\n".join(missing) + "\n```\n\n</details>")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([head, *_tables(own, found, compared)]) + "\n"
 
 
 def _tables(places: Collection[Place], found: Found, compared: Compared) -> list[str]:

@@ -5,10 +5,8 @@ It uses the graph Cora if DATA_ROOT (default: data) has it, else a generated gra
 
 import math
 import os
-import sys
 import textwrap
 import time
-import webbrowser
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -194,8 +192,6 @@ def _show(text: str, sections: Sequence[Section]) -> None:
         print("", textwrap.fill(paragraph.replace("`", ""), 90), sep="\n")
     print("\nfigures:", *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
-    if sys.stdout.isatty() and os.environ.get("DISPLAY"):
-        webbrowser.open(page.resolve().as_uri())
 
 
 @matplotlib.rc_context(LINES)

@@ -40,11 +40,12 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.panels import LINES
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.command import configs, other_runs
-from oversmoothing.lab.launch.script import SEED, finite, split_words, whole
+from oversmoothing.lab.launch.script import SEED, split_words, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.hemnet_elbo import elbo_by_step
+from oversmoothing.lab.report.markdown import table
 from oversmoothing.lab.store.environment import device, environment
-from oversmoothing.lab.store.files import write_text, writing
+from oversmoothing.lab.store.files import write_text
 from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.tasks.segmentation import PixelCrossEntropy
 from oversmoothing.lab.tasks.segmentation_network import Segmenter
@@ -66,8 +67,6 @@ def main(argv: list[str]) -> int:
             "--publish: leave it out with these overrides, "
             "which draw another figure than the paper's"
         )
-    with writing(options.target):  # before hours of work
-        (options.target / "figures").mkdir(parents=True, exist_ok=True)
     study = Study(*_source(options.seed, words), options)
     by_size = {step_size: study.measure(step_size) for step_size in options.step_sizes}
     steps = by_size[options.step_sizes[0]]
@@ -94,7 +93,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = figure_parser(__doc__, overrides=True)
     parser.add_argument("--seed", type=SEED, default=0, help="default: 0")
     parser.add_argument(
-        "--step-sizes", type=finite, nargs="+", default=STEP_SIZES, help="step sizes η"
+        "--step-sizes", type=float, nargs="+", default=STEP_SIZES, help="step sizes η"
     )
     parser.add_argument("--iterations", type=whole(), default=12, help="iterations T of EM")
     parser.add_argument("--samples", type=whole(), default=100, help="rounded up to whole batches")
@@ -278,11 +277,9 @@ def _first_half(values: Sequence[float]) -> float:
 
 def _text(step: int, found: dict[float, dict[str, float]]) -> str:
     """Returns a table of the numbers by step size."""
-    names = list(next(iter(found.values())))
-    lines = [" ".join(["η".rjust(5), *(name.rjust(15) for name in names)])]
-    for step_size, row in sorted(found.items()):
-        lines.append(" ".join([f"{step_size:5g}", *(f"{row[name]:15.3g}" for name in names)]))
-    return "\n".join([f"after {step} training steps", *lines])
+    rows = [[f"{η:g}", *(f"{x:.3g}" for x in own.values())] for η, own in sorted(found.items())]
+    head = ["η", *next(iter(found.values()))]
+    return f"after {step} training steps\n\n{table(head, rows)}"
 
 
 @matplotlib.rc_context(LINES)

@@ -36,7 +36,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.panels import LINES
-from oversmoothing.lab.launch.execute import parts
+from oversmoothing.lab.launch.execute import keep_freed_memory, parts
 from oversmoothing.lab.launch.script import OUTPUTS, whole
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.papers.cures_cells import (
@@ -115,6 +115,7 @@ def main(argv: list[str]) -> int:
     if not select(study(), graph=options.graphs, layers=options.layers):
         raise InputError("measures: the study has no networks of these graphs and layers")
     add(path, rows.values())
+    keep_freed_memory()
     for found in (trained if options.trained else untrained)(options, rows):
         add(path, found)
         print(f"{', '.join(map(str, found[0][:3]))}: {len(found)} networks", flush=True)
@@ -128,18 +129,8 @@ def main(argv: list[str]) -> int:
 
 
 def load(path: Path) -> list[Row]:
-    """Reads the networks of a file; empty if there is none.
-
-    Raises:
-        InputError: the file has another form.
-    """
-    lines = read_csv(path) if path.exists() else ()
-    try:
-        return [_row(line) for line in lines]
-    except InputError:  # no such column
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: a line is not a network ({error}); restore it") from None
+    """Reads the networks of a file; empty if there is none."""
+    return [*map(_row, read_csv(path))] if path.exists() else []
 
 
 def _row(line: Mapping[str, str]) -> Row:

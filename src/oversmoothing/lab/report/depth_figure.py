@@ -9,14 +9,13 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from oversmoothing.lab.drawing.files import save, write_csv
+from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.methods import METHODS, shown, styles_of
 from oversmoothing.lab.drawing.panels import LINES, beside, depth_axis, handles, panels
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Entry
 
 DEPTH = "backbone.depth="
-FIELDS = ("panel", "line", "depth", "n", "mean", "std", "published", "published_std")
 QUANTITIES = {
     "val_acc1": "validation accuracy",
     "val_score": "validation accuracy",  # the score of SST-2
@@ -31,7 +30,7 @@ LEAST = 10  # points that the y-axis spans, so that small differences look small
 
 
 def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
-    """Writes ``stem``.png and ``stem``.csv (the data) and returns their paths.
+    """Writes ``stem``.png and returns its path; the CSV of the table has the data.
 
     Solid lines: measured means, with a dot for each seed. Dashed lines, hollow markers: published.
 
@@ -43,8 +42,7 @@ def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
     Raises:
         InputError: a file cannot be written.
     """
-    paths = save(_figure(entries), stem, pdf)
-    return [*paths, write_csv(stem.with_name(f"{stem.name}.csv"), FIELDS, map(_point, entries))]
+    return save(_figure(entries), stem, pdf)
 
 
 def depth_of(cell: Cell) -> int | None:
@@ -170,10 +168,3 @@ def _legend(figure: Figure, entries: Sequence[Entry], styles: Mapping[str, dict[
         kinds["chance"] = CHANCE
     below = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles(kinds), **below)
-
-
-def _point(entry: Entry) -> tuple[object, ...]:
-    """Returns the fields of a cell."""
-    cell, ours = entry.cell, entry.measured
-    numbers = (None, None, None) if ours is None else (ours.n, ours.mean, ours.std)
-    return (cell.block, cell.label, depth_of(cell), *numbers, cell.target, cell.std)

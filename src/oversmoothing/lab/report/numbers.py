@@ -40,7 +40,7 @@ from oversmoothing.errors import InputError, complain, reason_of
 from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.report.claims import brief, read_claims, short
 from oversmoothing.lab.report.verdict import Measured, Verdict, differ
-from oversmoothing.lab.store.files import Line, read_csv, write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 from oversmoothing.lab.store.files import results as results_folder
 
 FACTS = "docs/facts.yaml"
@@ -51,6 +51,7 @@ CONDITION = re.compile(r"(.+?) (is|<|>|>>|>~|~) (.+)")
 TABLE = re.compile(r"(?:^\|.*\n(?:\n(?=\|))?)+", re.M)
 PLACES = (("block", "key", "column", "reading"), ("graph", "network", "layers", "method"))
 Quotes = dict[str, str]
+Line = dict[str, str]  # of a CSV
 
 
 def main(results: Path | None = None) -> int:

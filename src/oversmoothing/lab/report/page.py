@@ -1,7 +1,6 @@
 """Writes one self-contained HTML page, with style and images inside and without requests."""
 
 import base64
-import mimetypes
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.report import claims as words
 from oversmoothing.lab.report import publish
 from oversmoothing.lab.report.verdict import Entry, Verdict, layout
@@ -90,7 +88,7 @@ class Section:
         command: that makes the results.
         entries: cells of a table in ``results/expected``.
         rows: any other table; the first row is its head.
-        figures: PNG, JPEG or SVG files.
+        figures: PNG files.
         claims: entries of ``claims.json`` by paper, shown before all others.
     """
 
@@ -117,7 +115,7 @@ def write_page(
         text: shown first; paragraphs with empty lines between them.
 
     Raises:
-        InputError: a figure that is missing or no image, or a page that cannot be written.
+        InputError: the page cannot be written.
     """
     write_text(path, page(title, sections, papers, text))
 
@@ -150,15 +148,8 @@ def _hint(entry: Entry) -> str:
 
 
 def _image(path: Path) -> str:
-    """An image file as the URL that holds it."""
-    kind, _ = mimetypes.guess_type(path.name)
-    if kind not in ("image/png", "image/jpeg", "image/svg+xml"):
-        raise InputError(f"{path}: expected a PNG, JPEG or SVG image to put into the page")
-    try:
-        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-    except OSError as error:
-        why = f"cannot be read ({error.strerror}); draw the figure first"
-        raise InputError(f"{path}: {why}") from error
+    """A PNG file as the URL that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def papers(entries: Iterable[Entry], claims: Sequence[words.Entry] = ()) -> list[Paper]:

@@ -25,7 +25,6 @@ COMPARED = (
     "Difference of two rows over the same seeds: mean [95 % confidence interval], p of a "
     "paired t-test (two-sided, not corrected for the number of comparisons)."
 )
-PARTIAL = "partial (not all seeds were run)"
 FIELDS: dict[str, Callable[[Entry], object]] = {
     "table": lambda e: e.cell.table,
     "block": lambda e: e.cell.block,
@@ -129,11 +128,10 @@ def legend(entries: Sequence[Entry]) -> str:
 
 
 def counts(entries: Sequence[Entry]) -> str:
-    """``17 of 100 cells within, 3 off, 2 partial, 78 missing.``"""
+    """``17 of 100 cells within, 3 off, 80 missing.``"""
     first = Verdict.MEASURED if entries[0].cell.about.ours else Verdict.WITHIN
-    numbers = Counter(PARTIAL if entry.partial else entry.verdict for entry in entries)
-    kinds = [kind for kind in (*Verdict, PARTIAL) if numbers[kind] and kind is not first]
-    rest = [f"{numbers[kind]} {kind}" for kind in kinds]
+    numbers = Counter(entry.verdict for entry in entries)
+    rest = [f"{numbers[kind]} {kind}" for kind in Verdict if numbers[kind] and kind is not first]
     cells = "cell" if len(entries) == 1 else "cells"
     return f"{', '.join([f'{numbers[first]} of {len(entries)} {cells} {first}', *rest])}."
 

@@ -16,10 +16,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from oversmoothing.errors import InputError, Problems
-from oversmoothing.lab.arguments import fits
 from oversmoothing.lab.launch.check import reason
 from oversmoothing.lab.launch.config import compose_config, plan
-from oversmoothing.lab.launch.execute import KINDS, known_result
+from oversmoothing.lab.launch.execute import known_result
 from oversmoothing.lab.report.tables import Cell
 from oversmoothing.lab.report.verdict import Measured, Pair
 from oversmoothing.lab.store.environment import shared_environment
@@ -29,17 +28,8 @@ from oversmoothing.lab.store.results import look_up
 
 EARLIER = (
     "run by an earlier version of this package, which drew other random numbers for the same "
-    "seeds; `oversmoothing table {} --earlier` measures again"
+    "seeds; `oversmoothing table {} --fresh` measures again"
 )
-CAUSES = {  # of another result for the same seed: name -> key of the environment
-    "commit": "git",
-    "version": "version",
-    "torch": "torch",
-    "on": "device",
-    "with": "cpu_capability",
-    "data": "data",
-}
-RECORDED = KINDS | {"seeds": dict, "config": dict}  # of what is read of a line
 Result = dict[str, Any]
 Records = Mapping[str, Result]  # run id -> result
 
@@ -67,21 +57,16 @@ class Planned:
 
     @property
     def measured(self) -> Measured | None:
-        """The cell's metric over the seeds that the config names.
+        """The cell's metric over the seeds that the config names; None without any.
 
         If a seed is missing, a cell that is compared with a published number counts as not
         measured; a cell of a table of ours is averaged over the other seeds.
         """
-        return None if self.missing and not self.cell.about.ours else self.so_far
-
-    @property
-    def so_far(self) -> Measured | None:
-        """The cell's metric over the seeds with a result; None without any."""
         seeds = self._seeds(self.result)
-        if not seeds:
+        if not seeds or (self.missing and not self.cell.about.ours):
             return None
-        run, first = self.result["id"], self.result["seeds"][str(seeds[0])]
-        values = tuple(self._values(self.result).values())
+        run, first = self.result["id"], self.finished[0]
+        values = tuple(look_up(own, self.cell.metric, f"run {run}") for own in self.finished)
         how = EARLIER.format(self.cell.table) if self.earlier else ""
         words = str(first.get("weights", "")), how or conditions(first, self.cell.metric)
         return Measured(values, run, self.result["seconds"], seeds, *words)
@@ -95,28 +80,18 @@ class Planned:
         """The results of the seeds that the config names and that are there, in its order."""
         return [self.result["seeds"][str(seed)] for seed in self._seeds(self.result)]
 
-    def of_seeds(self, seeds: Sequence[int]) -> "Planned":
-        """Restricts the cell to some of its seeds.
-
-        Args:
-            seeds: the wanted seeds; others than the cell's are ignored; empty: all.
-        """
-        if self.config is None or not seeds:
-            return self
-        wanted = [seed for seed in self.config.seeds if seed in seeds]
+    @property
+    def remainder(self) -> "Planned":
+        """The cell restricted to the seeds without a result."""
+        done = self._seeds(self.result)
+        wanted = [seed for seed in self.config.seeds if seed not in done]
         word = f"seeds=[{','.join(map(str, wanted))}]"
         cell = replace(self.cell, overrides=(*self.cell.overrides, word))
         config = self.config.copy()
         config.seeds = wanted
         return replace(self, cell=cell, config=config)
 
-    @property
-    def remainder(self) -> "Planned":
-        """The cell restricted to the seeds without a result of this version."""
-        done = () if self.earlier else self._seeds(self.result)
-        return self.of_seeds([seed for seed in self.config.seeds if seed not in done])
-
-    def looked_up(self, records: Records | None = None, here_first: bool = False) -> "Planned":
+    def looked_up(self, records: Records | None = None) -> "Planned":
         """Looks for the results of the wanted seeds in the records and in the output folder.
 
         A recorded seed keeps its recorded result. A result of another version is taken only if it
@@ -124,63 +99,22 @@ class Planned:
 
         Args:
             records: recorded results; None: use only the output folder.
-            here_first: whether the results in the output folder come first.
         """
         if self.config is None:
             return self
         results = [(records or {}).get(name) for name in ids(self.config)]
-        results.insert(0 if here_first else len(results), known_result(self.config))
         merged: dict[str, Result] = {}
-        for result in filter(None, results):
+        for result in filter(None, [*results, known_result(self.config)]):
             merged[result["id"]] = merged_seeds(merged.get(result["id"], result), result)
         best = max(merged.values(), key=lambda found: len(self._seeds(found)), default=None)
         earlier = best is not None and best["id"] != run_id(self.config)
         return replace(self, result=best, earlier=earlier)
-
-    def beside(self, records: Records) -> str:
-        """Returns a line about seeds in the output folder with other values than the recorded ones.
-
-        It also has the seeds that the table does not show; it is empty if there are none.
-        """
-        if self.config is None or not (here := known_result(self.config)):
-            return ""
-        known = filter(None, map(records.get, ids(self.config)))
-        recorded = next(known, {"id": "", "seeds": {}, "env": {}})
-        old, new = ({s: f"{v:.4g}" for s, v in self._values(r).items()} for r in (recorded, here))
-        shown = self.measured.seeds if self.measured else ()
-        seeds = [s for s in new if old.get(s, new[s] if s in shown else None) != new[s]]
-        if not seeds:
-            return ""
-        seed = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-        first, second = (", ".join(of.get(s, "none") for s in seeds) for of in (old, new))
-        first += _differences(recorded["env"], here["env"])
-        second += _differences(here["env"], recorded["env"])
-        return f"{_place(self.cell)}: recorded {seed}: {first}, here {second}"
-
-    def unrecorded(self, records: Records) -> str:
-        """Returns a line about shown seeds that only the output folder has; empty without any."""
-        known = records.get(self.result["id"], {"seeds": {}}) if self.result else {}
-        seeds = [s for s in self._seeds(self.result) if str(s) not in known["seeds"]]
-        names = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-        return f"{_place(self.cell)}: {names} not in results/" if seeds else ""
-
-    def _values(self, result: Result) -> dict[int, float]:
-        """Returns the cell's metric by seed."""
-        where = f"run {result['id']}"
-        return {
-            seed: look_up(result["seeds"][str(seed)], self.cell.metric, where)
-            for seed in self._seeds(result)
-        }
 
     def _seeds(self, result: Result | None) -> tuple[int, ...]:
         """Returns the seeds of the config that a result has."""
         if self.config is None or result is None:
             return ()
         return tuple(seed for seed in self.config.seeds if str(seed) in result["seeds"])
-
-
-def _place(cell: Cell) -> str:
-    return ", ".join(filter(None, (cell.table, cell.block, cell.label, cell.column)))
 
 
 def conditions(result: Result, metric: str) -> str:
@@ -205,11 +139,7 @@ def collect(cells: Sequence[Cell], extra: Sequence[str], recorded: Path | None) 
         recorded: committed file with the table's results; the files next to it are also read. None:
             use only the output folder.
     """
-    return collect_from(records_beside(recorded) if recorded else {}, cells, extra)
-
-
-def collect_from(records: Records, cells: Sequence[Cell], extra: Sequence[str]) -> list[Planned]:
-    """Does what ``collect`` does, with records that have been read."""
+    records = records_beside(recorded) if recorded else {}
     runs: dict[tuple[str, ...], Planned] = {}  # a run often measures several cells
     planned = []
     for cell in cells:
@@ -247,20 +177,14 @@ def read_records(path: Path) -> Records:
         return {}
     try:
         return _parsed(path.read_text("utf-8"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: a line is not a recorded result ({error}); restore the file with git"
-        ) from None
+    except ValueError as error:  # of a conflict of a merge, for example
+        raise InputError(f"{path}: no JSON lines ({error}); restore the file with git") from None
 
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Records:
     """Parses the lines of a file, which the reports of many tables read. Do not change them."""
-    found = {line["id"]: line for line in map(json.loads, text.splitlines())}
-    for id, line in found.items():
-        if wrong := [key for key, kind in RECORDED.items() if not fits(line.get(key), kind)]:
-            raise ValueError(f"run {id} has no right {wrong[0]}")
-    return found
+    return {line["id"]: line for line in map(json.loads, text.splitlines())}
 
 
 def records_beside(path: Path) -> Records:
@@ -288,13 +212,6 @@ def merged_seeds(result: Result, other: Result) -> Result:
     seconds = result["seconds"] + other["seconds"] * len(added) / len(other["seeds"])
     env = shared_environment([result["env"], other["env"]])
     return {**result, "seeds": dict(seeds), "seconds": round(seconds, 2), "env": env}
-
-
-def _differences(env: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Returns what may explain another result, such as `` (commit 881cc48c5962)``, or nothing."""
-    found = {name: env.get(key) for name, key in CAUSES.items() if env.get(key) != other.get(key)}
-    words = [f"{name} {value}" for name, value in found.items() if value]
-    return f" ({', '.join(words)})" if words else ""
 
 
 def write_records(path: Path, planned: Iterable[Planned]) -> None:

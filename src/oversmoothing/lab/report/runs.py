@@ -17,11 +17,12 @@ from typing import Any
 
 from oversmoothing.lab.report.results import records_beside
 from oversmoothing.lab.report.tables import Cell, load
-from oversmoothing.lab.store.files import Line, read_csv, write_text
+from oversmoothing.lab.store.files import read_csv, write_text
 from oversmoothing.lab.store.identity import class_name, option, short_name
 from oversmoothing.lab.store.results import look_up
 
 TEMPLATE = "runs.html"
+Line = dict[str, str]  # of a CSV
 GROUPS = ("data", "backbone", "aggregator", "aggregator@then", "experiment")
 SHOWN_APART = ("backbone.depth", "seeds", *GROUPS)  # keys that columns show, or the command
 DIGITS = 4

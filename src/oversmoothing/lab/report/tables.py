@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from oversmoothing.errors import InputError, listed, meant
+from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.report.schema import NO_REMARK, Level, Names, Reading, Table, read
 from oversmoothing.lab.search.files import Best, read_best
 
@@ -156,9 +156,6 @@ def select(
     return having(found, "column", columns, lambda cell: (cell.column,))
 
 
-FEW = 20  # most names that a message lists beside the closest one
-
-
 def having(
     cells: Sequence[Cell], kind: str, wanted: Sequence[str], names: Callable[[Cell], Sequence[str]]
 ) -> list[Cell]:
@@ -166,10 +163,7 @@ def having(
     known = {name.casefold(): name for cell in cells for name in names(cell)}
     for name in wanted:
         if name.casefold() not in known:
-            hint = meant(name, known.values())
-            if len(known) <= FEW and not hint.startswith("known"):
-                hint += f" known: {listed([*known.values()])}"
-            raise InputError(f"there is no {kind} {name!r}; {hint}")
+            raise InputError(f"there is no {kind} {name!r}; {meant(name, known.values())}")
     keys = {name.casefold() for name in wanted}
     return [c for c in cells if not keys or keys & {name.casefold() for name in names(c)}]
 

@@ -8,8 +8,7 @@
 All configurations of a cell are trained together, and their number is halved several times. A
 killed search continues with the same command. Trials and settings are written to outputs/tuning;
 --publish writes them to results/tuning, where the table reads them. Cells with known settings are
-skipped unless space.yaml has changed; --fresh searches them again. --jobs 2 searches two cells in
-parallel.
+skipped unless space.yaml has changed. --jobs 2 searches two cells in parallel.
 """
 
 import sys
@@ -39,19 +38,16 @@ def main() -> int:
     options = arguments()
     every = searches_of(options)
     same_runs(options.overrides, every[0].words)
-    searches = [own for own in every if options.fresh or not known(own, options)]
+    searches = [own for own in every if not known(own, options)]
     if not searches:
         print("nothing is missing")
         return 0
     check(searches)
     if options.plan:
-        plan(searches)
+        print(*(search.name for search in searches), f"{len(searches)} searches", sep="\n")
         return 0
-    call = partial(attempt, most=options.batch, fresh=options.fresh)
-    if options.jobs == 1:
-        good = [call(search) for search in searches]
-    else:
-        good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
+    call = partial(attempt, most=options.batch)
+    good = [ended for _, ended in in_processes(call, searches, options.jobs, died)]
     print(*sorted(searches[0].folder.glob("[!.]*.*")), sep="\n")
     return 0 if all(good) else 1
 
@@ -108,20 +104,10 @@ def check(searches: list[CellSearch]) -> None:
             raise Problems([f"{search.name}: {line}" for line in error.lines]) from error
 
 
-def plan(searches: list[CellSearch]) -> None:
-    """Prints an estimate of the time of each search, and the sum."""
-    total = 0.0
-    for search in searches:
-        seconds = search.estimate()
-        total += seconds
-        print(f"{seconds / 60:7.0f} min  {search.name}", flush=True)
-    print(f"{len(searches)} searches; {total / 3600:.1f} h of one core")
-
-
-def attempt(search: CellSearch, most: int | None, fresh: bool) -> bool:
+def attempt(search: CellSearch, most: int | None) -> bool:
     """Runs a search; errors are printed and do not stop the other searches."""
     try:
-        said = search.run(most, fresh)
+        said = search.run(most)
     except Busy as other:
         complain(f"{other}: left out; give the command again when it has ended")
         return False
@@ -145,10 +131,7 @@ def died(search: CellSearch) -> bool:
 def arguments() -> Namespace:
     parser = Parser(__doc__, overrides=True)
     add_cells(parser)
-    parser.add_argument("--plan", action="store_true", help="estimate the time, search nothing")
-    parser.add_argument(
-        "--fresh", action="store_true", help="search again where settings are known"
-    )
+    parser.add_argument("--plan", action="store_true", help="list what is missing, search nothing")
     parser.add_argument("--jobs", type=whole(), default=1, help="searches side by side")
     parser.add_argument("--config-dir", help="adds a folder of configs, as for train.py")
     parser.add_argument("--batch", type=whole(), help="networks trained together, at most")

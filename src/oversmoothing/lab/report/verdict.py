@@ -216,8 +216,6 @@ class Entry:
     Args:
         baseline: the baseline's cell in the same block, column and reading, with its measurement.
         best: whether it has the highest mean of its block and column and is printed in bold.
-        so_far: the measurement of the seeds that are there, of ``seeds`` that the cell has; only
-            where a table is printed while it is run.
     """
 
     cell: Cell
@@ -225,13 +223,6 @@ class Entry:
     verdict: Verdict
     baseline: Pair | None = None
     best: bool = False
-    so_far: Measured | None = None
-    seeds: int = 0
-
-    @property
-    def partial(self) -> bool:
-        """Whether only some of its seeds have a result."""
-        return self.so_far is not None and self.so_far.n < self.seeds
 
     @property
     def difference(self) -> float | None:
@@ -243,8 +234,6 @@ class Entry:
     @property
     def ours(self) -> str:
         """``mean ± std``, and n if it differs from the published number of runs."""
-        if self.partial:
-            return f"so far {self.so_far.text}, {self.so_far.n} of {self.seeds} seeds"
         if self.measured is None:
             return str(self.verdict)
         n = self.measured.n

@@ -3,7 +3,7 @@
     oversmoothing report
 
 The first has tables, figures and claims; the second, ``runs.html`` beside it, has every recorded
-run. Results that only outputs/ has are also shown, and marked as such.
+run.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from pathlib import Path
 from oversmoothing.lab.launch.script import OUTPUTS, Parser
 from oversmoothing.lab.report.claims import read_claims
 from oversmoothing.lab.report.page import Section, in_short, papers, write_page
-from oversmoothing.lab.report.results import Planned, Records, collect_from, records_beside
+from oversmoothing.lab.report.results import collect
 from oversmoothing.lab.report.runs import write_runs
 from oversmoothing.lab.report.tables import load, select
 from oversmoothing.lab.report.verdict import Entry, judge
@@ -28,8 +28,9 @@ ABOUT = (
     "the standard error of the difference; `docs/guides/reproduce.md` has all rules. mIoU: the "
     "overlap of predicted and true areas over their union, averaged over classes."
 )
-HERE = f"From {OUTPUTS}/, not published to results/"
-OTHERS = (  # command of make, title, text, and files below results/ that are shown if they exist
+PAGE = OUTPUTS / "report.html"
+ELSEWHERE = ["paths.outputs=."]  # no runs are there: only recorded ones are shown
+OTHERS = (  # command of make, title, text, and files below results/
     ("cures", "Which method at which depth",
      "All methods under one protocol, with settings chosen on validation. The table is of GCNs on "
      "homophilous graphs: mean difference to none, and how many graphs are significantly better ↑ "
@@ -65,14 +66,11 @@ OTHERS = (  # command of make, title, text, and files below results/ that are sh
 
 def main() -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--page", type=Path, default=OUTPUTS / "report.html",
-                        help="file of the first page; default: %(default)s")  # fmt: skip
     parser.add_argument(
         "--runs", type=Path, help="write only the page of all runs, to this file of the site"
     )
-    parser.add_argument("--results", type=Path, help="folder of all results; default: results")
-    page, results = (options := parser.parse_args()).page, options.results or results_folder()
-    require_writable((options.runs or page).parent)
+    options, results = parser.parse_args(), results_folder()
+    require_writable((options.runs or PAGE).parent)
     if options.runs:
         write_runs(options.runs, results, ("index.html", "Documentation"))
         return 0
@@ -81,20 +79,18 @@ def main() -> int:
     names = dict.fromkeys(cell.table for cell in cells)
     judged, tables = {}, []
     for name in names:
-        records = records_beside(results / f"{name}.jsonl")
-        planned = collect_from(records, select(cells, name), [])
+        planned = collect(select(cells, name), ELSEWHERE, results / f"{name}.jsonl")
         judged[name] = judge([p.pair for p in planned])
-        tables.append(_table(results, name, judged[name], _here(planned, records)))
-    others = [section for of in OTHERS for section in _sections(results, *of)]
-    sections = [section for section in others if section.rows or section.figures]
+        tables.append(_table(results, name, judged[name]))
+    sections = [_section(results, *of) for of in OTHERS]
     claims = read_claims(results)
     counted = papers((entry for entries in judged.values() for entry in entries), claims)
     overview = [replace(paper, in_short=in_short(results, paper.name)) for paper in counted]
     sections = [_claims(claims)] * bool(claims) + sections + tables
-    write_page(page, "Oversmoothing: published and measured", sections, overview, ABOUT)
-    runs = page.with_name("runs.html")
-    write_runs(runs, results, (page.name, "Tables, figures and claims"))
-    print(page.resolve().as_uri(), runs.resolve().as_uri(), sep="\n")
+    write_page(PAGE, "Oversmoothing: published and measured", sections, overview, ABOUT)
+    runs = PAGE.with_name("runs.html")
+    write_runs(runs, results, (PAGE.name, "Tables, figures and claims"))
+    print(PAGE.resolve().as_uri(), runs.resolve().as_uri(), sep="\n")
     return 0
 
 
@@ -103,50 +99,21 @@ def _claims(claims: list[dict[str, str]]) -> Section:
     return Section("What the papers claim", text, "oversmoothing figure claims", claims=claims)
 
 
-def _sections(results: Path, name: str, title: str, text: str, files: str) -> list[Section]:
-    """What results/ has, and what outputs/ has if it differs."""
-    published = _section(_existing(results, *files.split()), name, title, text)
-    new = _section(_new(results, *files.split()), name, f"{title}: {OUTPUTS}/", f"{HERE}.")
-    return [published, new]
-
-
-def _section(paths: list[Path], name: str, title: str, text: str) -> Section:
+def _section(results: Path, name: str, title: str, text: str, files: str) -> Section:
+    paths = [results / file for file in files.split()]
     rows = [row for path in paths if path.suffix == ".md" for row in _rows(path)]
     figures = [path for path in paths if path.suffix == ".png"]
     return Section(title, text, f"oversmoothing figure {name}", rows=rows, figures=figures)
 
 
-def _here(planned: list[Planned], records: Records) -> str:
-    """Says which of the shown seeds only outputs/ has, and which have other values there."""
-    found = [line for p in planned for line in (p.unrecorded(records), p.beside(records)) if line]
-    return f"{HERE}: {'; '.join(dict.fromkeys(found))}." if found else ""
-
-
-def _table(results: Path, name: str, entries: list[Entry], here: str) -> Section:
+def _table(results: Path, name: str, entries: list[Entry]) -> Section:
     about = entries[0].cell.about
     title = about.title if about.ours else f"{about.source}: {about.title}"
     text = "; ".join([about.source] * about.ours + [f"unit: {about.unit}"] * bool(about.unit))
-    text = "\n\n".join(filter(None, (text, here)))
     endings = ("", "_curves", "_training", "_thresholds")
-    files = [f"figures/{name}{ending}.png" for ending in endings]
-    figures = _existing(results, *files) + _new(results, *files)
+    files = [results / f"figures/{name}{ending}.png" for ending in endings]
+    figures = [path for path in files if path.exists()]
     return Section(title, text, f"oversmoothing table {name}", entries=entries, figures=figures)
-
-
-def _existing(results: Path, *names: str) -> list[Path]:
-    return [results / name for name in names if (results / name).exists()]
-
-
-def _new(results: Path, *names: str) -> list[Path]:
-    """Files in outputs/ that results/ lacks or has with another content."""
-    if results != results_folder():
-        return []
-    return [
-        path
-        for path in _existing(OUTPUTS, *names)
-        if not (published := results / path.relative_to(OUTPUTS)).exists()
-        or published.read_bytes() != path.read_bytes()
-    ]
 
 
 def _rows(path: Path) -> list[list[str]]:

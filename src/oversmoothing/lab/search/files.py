@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, PositiveInt, ValidationError, model_validator
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.store.files import alone, write_text
+from oversmoothing.lab.store.files import alone, read_csv, write_text
 
 Best = dict[str, dict[str, dict[str, dict[str, Any]]]]  # block -> row -> column -> settings
 BEST = "best.yaml"
@@ -114,23 +114,9 @@ def read_space(path: Path) -> Space:
 
 
 def read_best(folder: Path) -> Best:
-    """Reads the best settings; empty if there are none yet.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Reads the best settings; empty if there are none yet."""
     path = folder / BEST
-    if not path.exists():
-        return {}
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-        settings = [s for rows in found.values() for cells in rows.values() for s in cells.values()]
-        if not all(isinstance(s["overrides"], list) for s in settings):
-            raise ValueError("overrides: expected a list")
-        return found
-    except Exception as error:  # the reader may raise any error for a damaged file
-        why = reason_of(error)
-        raise InputError(f"{path}: cannot be read ({why}); restore the file with git") from None
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def write_best(folder: Path, place: tuple[str, str, str], settings: dict[str, Any]) -> None:
@@ -158,19 +144,12 @@ def write_trials(path: Path, column: str, lines: list[dict[str, Any]]) -> None:
         path: of the CSV; lines of other cells are kept.
         column: of the table.
         lines: one for each configuration.
-
-    Raises:
-        InputError: the CSV is damaged.
     """
     with alone(path):
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        try:
-            others = [own for own in csv.DictReader(io.StringIO(text)) if own["column"] != column]
-            every = others + [{"column": column, **own} for own in lines]
-            every.sort(key=lambda own: (_by_depth(own["column"]), int(own["trial"])))
-        except (KeyError, TypeError, ValueError) as error:
-            way_out = "restore or remove it, and give the command again"
-            raise InputError(f"{path}: a line is not a trial ({error}); {way_out}") from None
+        known = read_csv(path) if path.exists() else []
+        others = [own for own in known if own["column"] != column]
+        every = others + [{"column": column, **own} for own in lines]
+        every.sort(key=lambda own: (_by_depth(own["column"]), int(own["trial"])))
         file = io.StringIO()
         names = ["column", *lines[0]]
         writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")

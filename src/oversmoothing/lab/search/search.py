@@ -220,12 +220,11 @@ class CellSearch:
             )
         return found
 
-    def run(self, most: int | None = None, fresh: bool = True) -> str:
+    def run(self, most: int | None = None) -> str:
         """Searches, writes trials and best settings, and returns a line about the result.
 
         Args:
             most: see ``Search``.
-            fresh: search again even if another process has found the settings in the meantime.
 
         Raises:
             Busy: another process searches for the settings of this cell.
@@ -234,7 +233,7 @@ class CellSearch:
         every = self.configs()
         folder = Path(every[0].paths.outputs) / "tuning" / self.name
         with locked(folder):
-            if self.done and not fresh:
+            if self.done:
                 return f"{self.name}: found by another process"
             told, seconds = partial(self._write, every), every[0].checkpoint_seconds
             search = Search(work_of(every), self.space, folder, most, seconds, told)
@@ -277,37 +276,12 @@ class CellSearch:
         shown = "all have diverged" if leader == DIVERGED else f"best {leader:.2f} %"
         print(f"{self.name}: {names[len(results) - 1]}: {shown}", flush=True)
 
-    def estimate(self) -> float:
-        """Estimates the CPU seconds of the search, from two steps of a stack of each width."""
-        every = self.configs()
-        work, of_width = work_of(every), dict[Any, list[int]]()
-        for trial, config in enumerate(every):
-            of_width.setdefault(config.backbone.get("hidden"), []).append(trial)
-        seconds, steps = 0.0, 2
-        for trials in of_width.values():
-            stack = Stack(work, [Member(trials[0], seed) for seed in self.space.seeds])
-            stack.train(1)
-            began = time.process_time()
-            stack.train(1 + steps)
-            seconds += (time.process_time() - began) / steps * len(trials) / len(every)
-        return seconds * epochs(every, self.space.rungs)
-
 
 def work_of(every: Sequence[DictConfig]) -> Work:
     """Returns the data that the stacks of a search share; the graph has no test labels."""
     start = Start(every[0])
     graph = without_test(start.parts.data).to(start.device)
     return Work(every, start.task, graph, start.device)
-
-
-def epochs(every: Sequence[DictConfig], rungs: Sequence[int]) -> float:
-    """Returns the expected epochs of all configurations, if all are equally likely to continue."""
-    lengths = [config.trainer.epochs for config in every]
-    bounds = [0, *rungs, max(lengths)]
-    return sum(
-        statistics.fmean(max(0, min(end, own) - start) for own in lengths) * len(every) / 2**rung
-        for rung, (start, end) in enumerate(zip(bounds, bounds[1:]))
-    )
 
 
 def _value(config: DictConfig, key: str, drawn: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ from oversmoothing.lab.backbones.per_seed import PerSeed, stateless
 from oversmoothing.lab.data.graph import Graph
 from oversmoothing.lab.launch.execute import parts
 from oversmoothing.lab.tasks.base import Parts, Task
-from oversmoothing.lab.tasks.nodes import METRICS, Update, keep_freed_memory, replayable
+from oversmoothing.lab.tasks.nodes import METRICS, Update, replayable
 from oversmoothing.lab.training.replay import set_capturable
 
 DIVERGED = -1.0  # score of a network whose loss was not finite; below every accuracy
@@ -86,8 +86,6 @@ class Stack:
         self.work, self.epoch, self.seconds = work, 0, 0.0
         self.history: dict[Member, list[list[float]]] = {member: [] for member in members}
         self._build(members)
-        if work.device.type == "cpu":
-            keep_freed_memory()
 
     def _build(self, members: Sequence[Member]) -> None:
         self.members, self.trainers = [*members], []

@@ -2,27 +2,23 @@
 
 import contextlib
 import csv
-import glob
 import gzip
 import hashlib
 import os
 import secrets
 import shutil
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from oversmoothing.errors import InputError, reason_of
+from oversmoothing.errors import InputError
 
 OUTPUTS = "paths.outputs"  # key of the config that chooses the folder of runs
 FORBIDDEN = "OVERSMOOTHING_OFFLINE=1 forbids downloads"
-RESTORE = "restore it with git, or remove it if git does not have it"
-DAY = 24 * 60 * 60  # seconds; no file takes so long to write
 
 _PACKAGE = Path(__file__).parents[2]
 _ABOVE = Path(__file__).parents[4]
@@ -127,13 +123,8 @@ def alone(path: Path, option: str = "") -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """Context with the name of a temporary file or folder, which is renamed to ``path`` at the end.
 
-    After an error it is removed. Temporaries of this path that are older than a day are removed at
-    the beginning; killed processes have left them.
+    After an error it is removed.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        with contextlib.suppress(OSError):  # another process has removed it
-            if time.time() - left.stat().st_mtime > DAY:
-                _remove(left)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -147,33 +138,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-class Line(dict[str, str]):
-    """A line of a table by the names of its columns; a column that is missing raises InputError."""
-
-    def __init__(self, path: Path, cells: Iterable[tuple[str, str]]) -> None:
-        super().__init__(cells)
-        self.path = path
-
-    def __missing__(self, name: str) -> str:
-        raise InputError(f"{self.path}: is damaged (no column {name!r}); {RESTORE}")
-
-
-def read_csv(path: Path) -> list[Line]:
-    """Returns the lines of a table; its name may end in ``.gz``.
-
-    Raises:
-        InputError: the file is damaged, or a line has more or fewer columns than the first.
-        OSError: there is no such file, or it cannot be opened.
-    """
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Returns the lines of a table by the names of its columns; its name may end in ``.gz``."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8", newline="") as file:
-        try:
-            rows = [row for row in csv.reader(file, strict=True) if row]
-            if len({*map(len, rows)}) != 1:
-                raise ValueError("it is empty, or lines have more or fewer columns than the first")
-        except (ValueError, EOFError, gzip.BadGzipFile, csv.Error) as error:
-            raise InputError(f"{path}: is damaged ({reason_of(error)}); {RESTORE}") from None
-    return [Line(path, zip(rows[0], row)) for row in rows[1:]]
+        return [*csv.DictReader(file)]
 
 
 def short_sha256(content: bytes) -> str:

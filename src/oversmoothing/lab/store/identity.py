@@ -18,8 +18,6 @@ import yaml
 from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 
-from oversmoothing.aggregators.base import SIZES
-
 NEUTRAL = ("_target_", "_part_", "_partial_", "root", "cache", "workers", "log_every")  # not hashed
 IDENTITY = ("task", "data", "backbone", "aggregator", "then", "trainer")
 Node = dict[str, Any]
@@ -56,31 +54,14 @@ def run_name(config: DictConfig) -> str:
     return "-".join([*shown, run_id(config)])
 
 
-def described(config: DictConfig | Node) -> str:
-    """Returns data, backbone, depth and aggregators of a run in words, with options that were set.
-
-    Example: ``cora, gcn (residual=1), 8 layers, centered (gamma=-0.5) + layernorm``.
-    """
-    nodes = identity(config)
-    aggregators = [_with_options(nodes[key]) for key in ("aggregator", "then")]
-    data, depth = config["data"] or {}, (config["backbone"] or {}).get("depth")
-    words = [data.get("name") or short_name(data), _with_options(nodes["backbone"])]
-    words += [f"{depth} layers"] if depth else []
-    words += [" + ".join(own for own in aggregators if own not in ("", "none")) or "no aggregator"]
-    return ", ".join(word for word in words if word not in ("", "none"))
-
-
-def _with_options(node: Node) -> str:
-    """``centered (gamma=-0.5)`` of a part of an identity; empty if there is none."""
-    options = {k: f"{v:g}" if isinstance(v, float) else v for k, v in _unmarked(node).items()}
-    plain = [f"{k}={v}" for k, v in options.items() if _says(k, v)]
-    return f"{short_name(node)} ({', '.join(plain)})" if plain else short_name(node)
-
-
-def _says(key: str, value: Any) -> bool:
-    """Whether an option is worth a word: not what is said apart, a reference, or a given size."""
-    plain = not isinstance(value, (dict, list)) and "${" not in str(value)
-    return plain and key not in ("_part_", "depth", *SIZES)
+def facts_of(config: DictConfig) -> dict[str, str]:
+    """Returns task, data, method and depth of a run in words."""
+    data, depth = config.data or {}, (config.backbone or {}).get("depth")
+    parts = [short_name(config[key]) for key in ("aggregator", "then")]
+    method = "+".join(part for part in parts if part not in ("", "none")) or "none"
+    facts = {"task": short_name(config.task), "data": data.get("name") or short_name(data)}
+    facts |= {"method": method, "depth": f"{depth} layers" if depth else ""}
+    return {key: value for key, value in facts.items() if value}
 
 
 def identity(config: DictConfig) -> Node:

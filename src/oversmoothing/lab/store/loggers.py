@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from oversmoothing.errors import InputError, reason_of
-from oversmoothing.lab.store.identity import run_id, short_name
+from oversmoothing.lab.store.identity import facts_of, run_id
 from oversmoothing.lab.store.results import read_result
 
 AXES = ("epoch", "step", "layer")
@@ -199,16 +199,6 @@ class TensorBoardSink(Logger):
         for writer in self.writers.values():
             writer.close()
         self.writers = {}
-
-
-def facts_of(config: DictConfig) -> dict[str, str]:
-    """Returns task, data, method and depth of a run in words."""
-    data, depth = config.data or {}, (config.backbone or {}).get("depth")
-    parts = [short_name(config[key]) for key in ("aggregator", "then")]
-    method = "+".join(part for part in parts if part not in ("", "none")) or "none"
-    facts = {"task": short_name(config.task), "data": data.get("name") or short_name(data)}
-    facts |= {"method": method, "depth": f"{depth} layers" if depth else ""}
-    return {key: value for key, value in facts.items() if value}
 
 
 def axis_of(line: dict[str, Any]) -> str:

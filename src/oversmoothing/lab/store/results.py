@@ -11,23 +11,15 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, meant
 from oversmoothing.lab.store.files import OUTPUTS, read_or_set_aside, write_text
-from oversmoothing.lab.store.identity import described
+from oversmoothing.lab.store.identity import facts_of, short_name
 
 NEAR = 1.02  # up to this multiple of the chance level, a network counts as no better
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Reads ``result.json`` of a run folder; None if it is missing or damaged."""
-    return read_or_set_aside(Path(folder) / "result.json", _parse)
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    result = json.loads(path.read_text("utf-8"))
-    if not isinstance(result, dict) or not isinstance(result.get("seeds"), dict):
-        raise ValueError("it has no seeds")
-    if not all(isinstance(own, dict) for own in result["seeds"].values()):
-        raise ValueError("a seed has no numbers by name")
-    return result
+    path = Path(folder) / "result.json"
+    return read_or_set_aside(path, lambda path: json.loads(path.read_text("utf-8")))
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
@@ -98,10 +90,11 @@ def summary(result: dict[str, Any], already: bool, swept: str = "") -> str:
 
 
 def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
-    """Returns data, depth and method of a run, its chance level, and its folder, in one line."""
+    """Returns task, data and method of a run, its chance level, and its folder, in one line."""
     by_seed: dict[str, dict[str, float]] = result.get("chance", {})
     levels = {key for own in by_seed.values() for key in own}
-    words = [described(config)]
+    network = short_name(config.backbone or {})
+    words = [", ".join(filter(None, [*facts_of(config).values(), network]))]
     for metric in sorted(levels):
         level = statistics.fmean(own[metric] for own in by_seed.values())
         reached = statistics.fmean(result["seeds"][seed][metric] for seed in by_seed)

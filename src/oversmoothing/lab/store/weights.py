@@ -9,7 +9,6 @@ from omegaconf import DictConfig
 
 from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.store.files import OUTPUTS, write_atomically
-from oversmoothing.lab.store.identity import short_name
 
 
 def save_tensors(path: Path, content: dict[str, Any], option: str = OUTPUTS) -> None:
@@ -54,11 +53,6 @@ def weights_of(folder: Path, config: DictConfig) -> dict[int, Path]:
     """
     numbers = {path: path.stem.removeprefix("weights-seed") for path in folder.glob("weights-*.pt")}
     found = {int(number): path for path, number in numbers.items() if number.isdigit()}
-    if not found and short_name(config.task) == "nodes":
-        raise InputError(
-            f"{folder}: runs of task=nodes store no weights; measure them while they train, with "
-            "task.layer_metrics=true"
-        )
     if not found:
         done = (folder / "result.json").exists()
         why = "its weights are missing" if done else "no trained weights yet"
@@ -77,10 +71,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         InputError: the file is missing or damaged.
     """
     try:
-        state = load_tensors(path)
-        if not isinstance(state, dict):
-            raise ValueError("no mapping of names to tensors")
-        return state
+        return load_tensors(path)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: damaged, cannot be read as weights; remove the folder's result.json and this "

@@ -1,8 +1,5 @@
 """Semi-supervised node classification with all seeds of a cell trained together."""
 
-import contextlib
-import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -205,8 +202,6 @@ class FullBatchLoop:
         self._right = Replayed(self._shares) if self.replays else self._shares
         self.epoch = 0
         self.chosen: list[dict[str, Any]] = []  # per seed, the selected evaluation
-        if graph.y.device.type == "cpu":
-            keep_freed_memory()
 
     def fit(self) -> None:
         self._resume()
@@ -419,22 +414,3 @@ def _held(parts: Parts, device: torch.device) -> Graph:
     """Returns the graph on the device that the recipe needs."""
     on_host = parts.trainer is not None and parts.trainer.on_host
     return parts.data.to("cpu" if on_host else device)
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-
-
-LARGEST = 2**25  # bytes, the largest threshold that glibc takes
-
-
-def keep_freed_memory() -> None:
-    """Makes glibc keep freed memory for the next step; does nothing with other C libraries.
-
-    By default glibc returns the memory of large activations to the system after every step, which
-    then has to clear each page anew.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            mallopt = ctypes.CDLL("libc.so.6").mallopt
-            mallopt(M_MMAP_THRESHOLD, LARGEST)
-            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

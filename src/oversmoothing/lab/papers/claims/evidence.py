@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.report.verdict import Measured
-from oversmoothing.lab.store.files import Line, read_csv
+from oversmoothing.lab.store.files import read_csv
 
 Place = tuple[str, str, str]  # block, key of the row, column
 
@@ -45,7 +44,7 @@ class Evidence:
     Args:
         folder: such as ``results``.
 
-    Every reader raises NotRecordedError if its file is missing, and InputError if it is damaged.
+    Every reader raises NotRecordedError if its file is missing.
     """
 
     folder: Path
@@ -104,31 +103,21 @@ class Evidence:
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """Returns the recorded runs of a table."""
-        with _text(self.path(f"{name}.jsonl", f"oversmoothing table {name} --publish")) as text:
-            return [json.loads(line) for line in text.splitlines()]
+        path = self.path(f"{name}.jsonl", f"oversmoothing table {name} --publish")
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
     def json(self, name: str) -> Any:
-        with _text(self.path(f"{name}.json")) as text:
-            return json.loads(text)
+        return json.loads(self.path(f"{name}.json").read_text("utf-8"))
 
-    def csv(self, name: str, command: str = "") -> list[Line]:
+    def csv(self, name: str, command: str = "") -> list[dict[str, str]]:
         return read_csv(self.path(name, command))
 
-    def _lines(self, table: str) -> list[Line]:
+    def _lines(self, table: str) -> list[dict[str, str]]:
         if table not in self._tables:
             path = f"tables/{table}.csv"
             self._tables[table] = self.csv(path, f"oversmoothing table {table} --publish")
         return self._tables[table]
 
     @cached_property
-    def _tables(self) -> dict[str, list[Line]]:
+    def _tables(self) -> dict[str, list[dict[str, str]]]:
         return {}
-
-
-@contextmanager
-def _text(path: Path) -> Iterator[str]:
-    """Context that parses the text of a file; raises InputError if it is damaged."""
-    try:
-        yield path.read_text("utf-8")
-    except ValueError as error:
-        raise InputError(f"{path}: is damaged ({error}); restore it with git") from None

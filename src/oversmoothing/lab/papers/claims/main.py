@@ -3,8 +3,8 @@
     oversmoothing figure claims
     oversmoothing figure claims --only 'contranorm_prop*'
 
-If data or results for a finding are missing or damaged, its recorded value is kept, a line says
-so, and the exit code is 1.
+If data or results for a finding are missing, its recorded value is kept, a line says so, and the
+exit code is 1.
 """
 
 import argparse
