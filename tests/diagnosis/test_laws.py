@@ -324,10 +324,6 @@ def test_names_are_those_of_the_functions() -> None:
 
     named = {name.removeprefix("gradient_") for name in MEASURES}
     assert named <= {*osm.metrics.__all__}
-    for old, new in (("mean_cosine", "cosine"), ("mean_norm", "norm"), ("map_similarity", None)):
-        with pytest.warns(DeprecationWarning, match=f"metrics.{old} is "):
-            found = getattr(osm.metrics, old)
-        assert new is None or found is getattr(osm.metrics, new)
 
 
 def test_every_measure_by_name_is_that_of_its_function() -> None:

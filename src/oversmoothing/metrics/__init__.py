@@ -3,9 +3,7 @@
 A measure has the name of its function in reports, files and logs.
 """
 
-import warnings
 from types import FunctionType
-from typing import Any
 
 from oversmoothing.metrics.attention import attention_cosine as attention_cosine
 from oversmoothing.metrics.attention import attention_entropy as attention_entropy
@@ -41,17 +39,3 @@ from oversmoothing.metrics.smoothness import stable_rank as stable_rank
 from oversmoothing.metrics.smoothness import token_variance as token_variance
 
 __all__ = [name for name, of in [*globals().items()] if isinstance(of, FunctionType)]
-_OLD = {  # names of 0.1, which go with 0.3
-    "map_similarity": attention_similarity,
-    "mean_average_distance": mad,
-    "mean_cosine": cosine,
-    "mean_norm": norm,
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _OLD:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    new = _OLD[name]
-    warnings.warn(f"metrics.{name} is metrics.{new.__name__} now", DeprecationWarning, stacklevel=2)
-    return new
