@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 Train = Callable[..., tuple[int, list[str], list[str]]]
-BESIDE = re.compile(r"    |\S+/s\S*, \w+: ")  # lines of the setting and of progress
+BESIDE = re.compile(r"    |\S+: epoch \d+ of \d+: ")  # lines of the setting and of progress
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
             for number, before in signals.items():
                 signal.signal(number, before)
         out, err = capfd.readouterr()
-        return left.value.code or 0, _lines(out), [*filter(None, _lines(err))]
+        return left.value.code or 0, _lines(out), _lines(err)
 
     return run
 
@@ -53,7 +53,7 @@ def _elsewhere(folder: Path, path: str, words: tuple) -> tuple[int, list[str], l
         text=True,
         timeout=300,
     )
-    return done.returncode, _lines(done.stdout), [*filter(None, _lines(done.stderr))]
+    return done.returncode, _lines(done.stdout), _lines(done.stderr)
 
 
 def _lines(text: str) -> list[str]:

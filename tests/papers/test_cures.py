@@ -194,9 +194,7 @@ def test_seeds_of_an_earlier_version_do_not_complete_a_cell(
         cures_cells.run_cell(PLACE, tiny[PLACE], of_candidates([1.0] * 2, [1.0] * 2), [])
 
 
-def test_files_show_what_is_measured(
-    tiny: cures_cells.Study, tmp_path: Path
-) -> None:
+def test_files_show_what_is_measured(tiny: cures_cells.Study, tmp_path: Path) -> None:
     found = of_candidates([70.0, 60.0], [10.0, 99.0])
     cures.write_all(tiny, found, tmp_path / "results", pdf=False)
     table = (tmp_path / "results/tables/cures.md").read_text()

@@ -14,6 +14,7 @@ import torch
 from run_log import log_lines
 
 from oversmoothing.errors import InputError
+from oversmoothing.lab.store import run as store_run
 from oversmoothing.lab.store.files import write_atomically, write_text
 from oversmoothing.lab.store.results import read_result, write_result
 from oversmoothing.lab.store.run import Busy, Recorder, group_name, locked
@@ -40,11 +41,18 @@ def test_the_log_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     assert log_lines(tmp_path) == []
 
 
-def test_a_progress_bar_shows_the_numbers_of_the_log(tmp_path: Path) -> None:
+def test_without_a_terminal_log_lines_are_printed(tmp_path: Path, capsys) -> None:
     run = Recorder(tmp_path / "nodes-cora-1a", [0, 1])
-    with run.progress(40, "epoch") as bar:
+    run.log(epoch=1, loss=[9.0, 9.0])  # no training is shown
+    with run.progress(40, "epoch") as bar, pytest.MonkeyPatch.context() as patch:
         run.log(epoch=20, loss=[1.0, 2.0], lr=0.1, layers=[{"cosine": [0.5, 0.9]}] * 2)
-        assert bar.postfix == "loss 1.5, lr 0.1, cosine 0.5 -> 0.9"
+        run.log(epoch=30, loss=[0.0, 0.0])  # within a second
+        patch.setattr(store_run, "SILENCE", 0.0)
+        bar.update(31)
+    assert capsys.readouterr().err == (
+        "nodes-cora-1a/s0-1: epoch 20 of 40: loss 1.5, lr 0.1, cosine 0.5 -> 0.9\n"
+        "1a/s0-1: epoch 31 of 40\n"
+    )
 
 
 def test_groups_of_seeds_share_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from processes import ROOT, Ended, command
 
 PARTS = ROOT / "examples/parts"
-PROGRESS = re.compile(r"\s*$|\S+/s\S*, \w+: ")  # lines of a progress bar
+PROGRESS = re.compile(r"^\S+/s\S*: .* of \d+.*\n", re.M)
 
 
 def section(title: str) -> str:
@@ -41,4 +41,4 @@ def run(words: list[str], folder: Path, *more: str) -> Ended:
 
 def errors(text: str) -> str:
     """What a command printed to stderr besides the progress of trainings."""
-    return "\n".join(line for line in text.splitlines() if not PROGRESS.match(line))
+    return PROGRESS.sub("", text)

@@ -106,9 +106,8 @@ def find_tokens(
         shapes = ", ".join(map(_shape, found)) or type(output).__name__
         raise InputError(
             f"layers: {name} ({type(layer).__name__}) returns no tokens {_expected(dims)}, "
-            f"but {shapes}; choose other layers, or give layout="
-            f"{'|'.join(LAYOUTS)}, and edges= or batch= for a graph, "
-            "or segments= for packed sequences"
+            f"but {shapes}; for nodes of a graph give edges= or batch=, for packed sequences "
+            f"segments=, else layout={'|'.join(LAYOUTS)}, or choose other layers"
         )
     _require_one_kind(name, output, dims)
     layout = layout or ("BNC" if graph and x.dim() == 3 else _certain(name, layer, x, size))

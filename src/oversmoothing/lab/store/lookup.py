@@ -58,7 +58,9 @@ def config_of(folder: Path, tasks: Sequence[str], trust: bool = False) -> DictCo
     except (OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read as a run's config; run it again") from error
     if task not in tasks:
-        measured = "; task.layer_metrics=true measures as it trains" if task == "nodes" else ""
+        measured = (
+            "; to measure its layers, train with task.layer_metrics=true" if task == "nodes" else ""
+        )
         expected = " or ".join(tasks)
         raise InputError(f"{folder}: a run of task={task}; expected task={expected}{measured}")
     OmegaConf.update(config, "paths.outputs", str(folder.parent))  # it may have been moved

@@ -35,11 +35,10 @@ from oversmoothing.lab.store.weights import load_tensors, save_tensors, weights_
 LOG, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
 LONGEST = 100  # characters of the name of a group's folder
 ROUND = 10.0  # seconds between two attempts to lock
-SHOWN = 8  # most numbers beside a progress bar
-NAMED = ("seeds", "epoch", "step", "layer")  # what a progress bar says itself
-PAUSE = 10.0  # seconds between two lines of a progress bar without a terminal
-
-tqdm.monitor_interval = 0  # it starts no thread, since readers of data are forks
+SHOWN = 8  # most numbers of a line of progress
+PAUSE = 1.0  # least seconds between two lines of progress without a terminal
+SILENCE = 10.0  # most seconds without one, while there is progress
+BAR = "{desc} {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"  # leaves room for the numbers
 
 
 class Busy(Exception):
@@ -114,7 +113,9 @@ class Recorder:
         self.checkpoint = self.log_file.with_name(CHECKPOINT)
         self._interval, self._last_checkpoint = checkpoint_seconds, time.monotonic()
         self._sink, self._writes = sink, distributed.rank() == 0
-        self._bar: tqdm | None = None
+        self._bar: tqdm | Lines | None = None
+        self._told = 0.0  # when the last line of progress was printed
+        self._name = self.folder.name  # of the next one; after the first the id is enough
 
     def log(self, **metrics: Any) -> None:
         """Appends one line to ``metrics.jsonl``, sends it to the sink and shows its numbers."""
@@ -127,8 +128,25 @@ class Recorder:
                 file.write(json.dumps(line).encode() + b"\n")
         if self._sink:
             self._sink(line)
-        if self._bar is not None:
-            self._bar.set_postfix_str(numbers_of(line), refresh=False)
+        self._show(line)
+
+    def _show(self, line: dict[str, Any]) -> None:
+        """Shows a log line beside the progress bar, or without a terminal as a line of stderr."""
+        if self._bar is None:
+            return
+        *place, numbers = progress_words(line, self._bar.total)
+        if self._bar.disable:
+            self._tell(": ".join([*place, numbers]), PAUSE)
+        else:
+            self._bar.set_postfix_str(numbers)
+
+    def _tell(self, words: str, pause: float) -> None:
+        """Prints a line of progress if the last one is ``pause`` seconds ago."""
+        now = time.monotonic()
+        if self._writes and now - self._told >= pause:
+            self._told = now
+            run, self._name = self._name, self.folder.name.split("-")[-1]
+            print(f"{run}/{group_name(self.seeds)}: {words}", file=sys.stderr, flush=True)
 
     def diagnosis_due(self, step: int, last: bool = False) -> bool:
         """Whether this process measures the layers after a number of epochs or steps."""
@@ -233,30 +251,58 @@ class Recorder:
             write_atomically(path, lambda file: np.savez_compressed(file, **arrays), OUTPUTS)
         return path
 
-    def progress(self, total: int, unit: str) -> tqdm:
-        """Creates a progress bar, which also shows the numbers of the last log line.
+    def progress(self, total: int, unit: str) -> "tqdm | Lines":
+        """Creates a progress bar; without a terminal, lines are printed instead.
 
-        Without a terminal it is written every ten seconds at most.
+        These are the log lines, and how far it is after ten seconds without one. The first line has
+        the name of the run, the others its id: several processes may print lines in turn.
 
         Args:
             unit: what is counted, such as ``epoch``.
         """
-        seldom = {} if sys.stderr.isatty() else {"delay": PAUSE, "mininterval": PAUSE}
-        desc = f"{self.folder.name}/{group_name(self.seeds)}, {unit}"
-        how = {"disable": not self._writes, "leave": False, "dynamic_ncols": True, **seldom}
-        self._bar = tqdm(total=total, desc=desc, **how)
+        silent = None if self._writes else True
+        desc = f"{self.folder.name}, {unit}"
+        how = {"leave": False, "dynamic_ncols": True, "bar_format": BAR}
+        bar = tqdm(total=total, desc=desc, disable=silent, **how)
+        self._told = max(self._told, time.monotonic() - PAUSE)
+        self._bar = Lines(total, unit, self._tell) if bar.disable else bar
         return self._bar
 
 
-def numbers_of(line: dict[str, Any]) -> str:
-    """Returns the numbers of a log line, each the mean over the seeds."""
+class Lines:
+    """Tells how far a loop is, where there is no terminal for a progress bar.
+
+    Args:
+        tell: prints words if the last line is some seconds ago.
+    """
+
+    disable = True
+
+    def __init__(self, total: int, unit: str, tell: Callable[[str, float], None]) -> None:
+        self.total, self.unit, self.tell, self.n = total, unit, tell, 0
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Prints nothing."""
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+        self.tell(f"{self.unit} {self.n} of {self.total}", SILENCE)
+
+
+def progress_words(line: dict[str, Any], total: int) -> tuple[str, str]:
+    """A log line -> ``epoch 20 of 200`` and its numbers, each the mean over the seeds."""
+    axis = next((key for key in ("epoch", "step", "layer") if key in line), "")
+    place = f"{axis} {line[axis]} of {total}" if axis else ""
     means = {
         key: statistics.fmean(value) if isinstance(value, list) else value
         for key, value in line.items()
-        if key not in NAMED and _is_number_by_seed(value, len(line["seeds"]))
+        if key not in ("seeds", axis) and _is_number_by_seed(value, len(line["seeds"]))
     }
     words = [f"{key} {value:.4g}" for key, value in [*means.items()][:SHOWN]]
-    return ", ".join(words + _layer_words(line.get("layers") or []))
+    return place, ", ".join(words + _layer_words(line.get("layers") or []))
 
 
 def _layer_words(layers: list[dict[str, list[float]]]) -> list[str]:
