@@ -379,26 +379,6 @@ class Current:
         vars(self).update(state)
 
 
-class Held:
-    """What a hook keeps of a running call; every thread has its own, and copies start without.
-
-    It is no subclass of ``threading.local``, whose attributes torch.compile reads from the wrong
-    dictionary when it compiles again.
-    """
-
-    def __init__(self) -> None:
-        self._of_thread = threading.local()
-
-    def get(self) -> Any:
-        return getattr(self._of_thread, "value", None)
-
-    def set(self, value: Any) -> None:
-        self._of_thread.value = value
-
-    def __reduce__(self) -> tuple:
-        return Held, ()
-
-
 class Capture:
     """A forward pre-hook that reads the groups of tokens from the arguments of a model.
 

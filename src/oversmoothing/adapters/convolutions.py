@@ -13,6 +13,7 @@ from oversmoothing.adapters.site import AfterModule, BeforeModule, Site
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
 
+PRODUCTS = ("_cached_x", "_cached_h")  # attributes: products that SGConv and SSGConv keep
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")  # arguments with one entry for each edge
 BATCH = ("batch", "batch_index", "batch_idx", "batch_vector")  # names of PyG's vector
 
@@ -243,3 +244,22 @@ def _apart(edges: Tensor, x: Any) -> Tensor:
     """
     other = isinstance(x, tuple | list) and not _targets_first(*x)
     return edges.new_tensor([[0], [max(own.shape[-2] for own in x) if other else 0]])
+
+
+def forget_product(conv: nn.Module) -> None:
+    """Clears the product of M and V that a convolution keeps with ``cached=True``."""
+    for name in PRODUCTS:
+        if hasattr(conv, name):
+            setattr(conv, name, None)
+
+
+def require_lasting(conv: nn.Module, site: Site) -> None:
+    """Checks that no aggregator changes after the first call, whose product a convolution keeps."""
+    keeps = getattr(conv, "cached", False) and any(hasattr(conv, name) for name in PRODUCTS)
+    for aggregator in site if keeps else ():
+        if not aggregator.steady or any(True for _ in aggregator.parameters()):
+            raise InputError(
+                f"model: {type(conv).__name__} keeps the product of its first call (cached=True), "
+                f"so {type(aggregator).__name__}, which changes in training, would act in that "
+                "call only; build it without cached=True"
+            )

@@ -26,6 +26,8 @@ from oversmoothing.adapters.convolutions import (
     GraphOfModel,
     MessagesOfConvolution,
     entries_of,
+    forget_product,
+    require_lasting,
     with_edges,
 )
 from oversmoothing.adapters.site import BeforeModule, Placed, Site, channels, width
@@ -36,7 +38,6 @@ from oversmoothing.errors import InputError
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes: channels of x
 ADDS_INPUTS = False  # whether blocks add their input to their output
 OFFERED = ("inside", "after", "before", "edges", "messages", "graph")
-PRODUCTS = ("_cached_x", "_cached_h")  # attributes: products that SGConv and SSGConv keep
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate
 
 
@@ -50,11 +51,11 @@ class InsidePropagate(Site):
     checked = False  # whether propagate is known to be a product
 
     def connect(self, module: nn.Module) -> None:
-        _forget_product(module)
+        forget_product(module)
         swap(module, subclass(type(module), Propagating))
 
     def detach(self, module: nn.Module) -> None:
-        _forget_product(module)
+        forget_product(module)
         swap(module, plain_class(type(module)))
         super().detach(module)
 
@@ -133,25 +134,6 @@ class Propagating(Swapped):
         plain = object.__new__(self.plain)
         plain.__dict__ = self.__dict__
         plain._set_jittable_templates(raise_on_error)
-
-
-def _forget_product(conv: nn.Module) -> None:
-    """Clears the product of M and V that a convolution keeps with ``cached=True``."""
-    for name in PRODUCTS:
-        if hasattr(conv, name):
-            setattr(conv, name, None)
-
-
-def _require_lasting(conv: nn.Module, site: Site) -> None:
-    """Checks that no aggregator changes after the first call, whose product a convolution keeps."""
-    keeps = getattr(conv, "cached", False) and any(hasattr(conv, name) for name in PRODUCTS)
-    for aggregator in site if keeps else ():
-        if not aggregator.steady or any(True for _ in aggregator.parameters()):
-            raise InputError(
-                f"model: {type(conv).__name__} keeps the product of its first call (cached=True), "
-                f"so {type(aggregator).__name__}, which changes in training, would act in that "
-                "call only; build it without cached=True"
-            )
 
 
 def swap(conv: nn.Module, kind: type[nn.Module]) -> None:
@@ -286,12 +268,12 @@ def _at(conv: nn.Module, factories: Sequence[Factory], at: AtConvolution) -> lis
         dim = mixed_channels(conv, sites.factories["inside"])
         inside = sites.build("inside", dim, heads=getattr(conv, "heads", 1))
         found.append(InsidePropagate(inside, current=current))
-        _require_lasting(conv, found[-1])
+        require_lasting(conv, found[-1])
     if sites.has("after") and at.acts_after:
         found.append(AfterConvolution(sites.build("after", out), current=current, dim=out))
     if sites.has("before"):
         found.append(_before(conv, sites.factories["before"], at))
-        _require_lasting(conv, found[-1])
+        require_lasting(conv, found[-1])
     if sites.has("edges"):
         found.append(EdgesOfConvolution(sites.build("edges", 0), current=current))
     if sites.has("messages"):

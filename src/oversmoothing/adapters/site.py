@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.adapters.calls import Capture, Current, Groups, Held
+from oversmoothing.adapters.calls import Capture, Current, Groups
 from oversmoothing.adapters.sites import Chain, Factory
 from oversmoothing.aggregators.base import PLAIN, Aggregator, Context, checked, wants_dim
 from oversmoothing.errors import InputError
@@ -42,6 +42,26 @@ class Loading(threading.local):
 
 
 LOADING = Loading()
+
+
+class Held:
+    """What a hook keeps of a running call; every thread has its own, and copies start without.
+
+    It is no subclass of ``threading.local``, whose attributes torch.compile reads from the wrong
+    dictionary when it compiles again.
+    """
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    def get(self) -> Any:
+        return getattr(self._of_thread, "value", None)
+
+    def set(self, value: Any) -> None:
+        self._of_thread.value = value
+
+    def __reduce__(self) -> tuple:
+        return Held, ()
 
 
 class Site(Chain):
