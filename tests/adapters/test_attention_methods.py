@@ -181,6 +181,20 @@ def test_a_sample_without_words_changes_no_other(name: str, norm: bool) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+@torch.no_grad()
+def test_autocast_keeps_differences_of_maps_that_are_alike() -> None:
+    """As at small initial weights; the batch norm divides by them."""
+    torch.manual_seed(0)
+    model = osm.apply(encoder(), "re_attention").train()
+    for layer in model.layers:
+        layer.self_attn.in_proj_weight.mul_(0.3)
+        layer.dropout1.p = layer.dropout2.p = layer.dropout.p = layer.self_attn.dropout = 0.0
+    expected = copy.deepcopy(model).double()(X.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(X)
+    assert (found.double() - expected).norm() < 0.02 * expected.norm()
+
+
 def _of_sentences(name: str, model: nn.Module, n: int) -> tuple[Tensor, list[Tensor]]:
     """The output for the first of n sentences, the second of which is empty, and its gradients."""
     mask = torch.tensor([[1] * 7, [0] * 7])[:n]
