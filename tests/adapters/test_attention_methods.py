@@ -100,6 +100,7 @@ def test_it_starts_as_the_model_and_learns(name: str, method: str) -> None:
     case.run(model).square().sum().backward()
     new = {n: p for n, p in model.named_parameters() if id(p) not in own}
     assert all(p.grad is not None for p in new.values())  # for which distributed training waits
+    assert all(p.dim() for p in new.values())  # fully_shard takes no scalars
     learning = [n for n, p in new.items() if p.grad.abs().max() > 0]
     assert len(learning) == len(new) // (2 if method in OF_FIRST else 1), new.keys()
     assert not torch.allclose(case.run(moved(case.model(), method)), plain, atol=1e-3)
