@@ -100,6 +100,7 @@ def test_it_starts_as_the_model_and_learns(name: str, method: str) -> None:
     case.run(model).square().sum().backward()
     new = {n: p for n, p in model.named_parameters() if id(p) not in own}
     assert all(p.grad is not None for p in new.values())  # for which distributed training waits
+    assert all(p.dim() for p in new.values())  # fully_shard takes no scalars
     learning = [n for n, p in new.items() if p.grad.abs().max() > 0]
     assert len(learning) == len(new) // (2 if method in OF_FIRST else 1), new.keys()
     assert not torch.allclose(case.run(moved(case.model(), method)), plain, atol=1e-3)
@@ -179,6 +180,20 @@ def test_a_sample_without_words_changes_no_other(name: str, norm: bool) -> None:
     assert both[0].isfinite().all() and all(grad.isfinite().all() for grad in both[1])
     for found, expected in zip(both[1], alone[1], strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+@torch.no_grad()
+def test_autocast_keeps_differences_of_maps_that_are_alike() -> None:
+    """As at small initial weights; the batch norm divides by them."""
+    torch.manual_seed(0)
+    model = osm.apply(encoder(), "re_attention").train()
+    for layer in model.layers:
+        layer.self_attn.in_proj_weight.mul_(0.3)
+        layer.dropout1.p = layer.dropout2.p = layer.dropout.p = layer.self_attn.dropout = 0.0
+    expected = copy.deepcopy(model).double()(X.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(X)
+    assert (found.double() - expected).norm() < 0.02 * expected.norm()
 
 
 def _of_sentences(name: str, model: nn.Module, n: int) -> tuple[Tensor, list[Tensor]]:

@@ -167,6 +167,18 @@ def test_half_precision_survives_products_over_many_tokens(normalize: bool) -> N
     torch.testing.assert_close(layer(x, PLAIN).double(), expected, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_keeps_what_is_left_where_the_softmax_is_nearly_the_identity(
+    autocast,
+) -> None:
+    x = (torch.randn(16, 7, generator=torch.Generator().manual_seed(0))).bfloat16()
+    layer = ContraNormD(7, layernorm=False)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = layer(x, PLAIN)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), layer(x.double(), PLAIN), rtol=0.01, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "make", [partial(ContraNorm, 7), partial(ContraNormD, 7), PairNorm, Centered]
 )

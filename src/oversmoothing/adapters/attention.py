@@ -331,12 +331,14 @@ def _formed(
         blind = ~mask.any(dim=-1, keepdim=True)  # such tokens get 0, as in fused attention
         scores = scores.masked_fill(blind, 0)
     precise = torch.promote_types(scores.dtype, torch.float32)
-    maps = scores.softmax(dim=-1, dtype=precise).to(value.dtype)
+    maps = scores.softmax(dim=-1, dtype=precise)
+    if not torch.is_autocast_enabled(query.device.type):  # it leaves parameters in float32
+        maps = maps.to(value.dtype)
     maps = F.dropout(maps if mask is None else maps.masked_fill(blind, 0), dropout_p)
     context = replace(inside.context, mask=mask)
     for aggregator in inside:
         maps = aggregator.maps(maps, context) if aggregator.reads_maps else maps
-    return maps @ value
+    return maps.to(value.dtype) @ value
 
 
 def _note_tokens(module: nn.Module, args: tuple, kwargs: dict) -> None:

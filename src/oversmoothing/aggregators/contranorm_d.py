@@ -12,7 +12,8 @@ class ContraNormD(Masked, After):
     """Moves channels away from each other: x ← LN(x − s · x softmax(xᵀx/τ)); linear in N.
 
     The paper prints s/τ in place of s, and no τ in the softmax; τ is as in the authors' code.
-    The softmax is computed in float32 or wider, since sums over tokens leave float16's range.
+    All but the LayerNorm is computed in float32 or wider: sums over tokens leave float16's range,
+    and little is left of x where the softmax is nearly I.
 
     Args:
         dim: channels C.
@@ -49,11 +50,12 @@ class ContraNormD(Masked, After):
         self.norm = nn.LayerNorm(dim) if layernorm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
-        compared = x.to(torch.promote_types(x.dtype, torch.float32))
-        compared = unit(compared) if self.normalize else compared
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        compared = unit(precise) if self.normalize else precise
         if (mask := padding(context)) is not None:  # hidden tokens do not count in the sums
             compared = compared * mask.mT
         with torch.autocast(x.device.type, enabled=False):
-            p = (compared.mT @ compared / self.temperature).softmax(dim=-1).to(x.dtype)
-        kept = (1 + self.scale) * x if self.identity else x
-        return self.norm(kept - self.scale * (x @ p))
+            p = (compared.mT @ compared / self.temperature).softmax(dim=-1)
+            kept = (1 + self.scale) * precise if self.identity else precise
+            pushed = (kept - self.scale * (precise @ p)).to(x.dtype)
+        return self.norm(pushed)

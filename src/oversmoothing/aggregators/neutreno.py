@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
-from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.checks import check_finite, like
 from oversmoothing.aggregators.values import own_values, with_gradients
 
 
@@ -38,10 +38,10 @@ class NeuTRENO(Tokenwise, Inside):
     def __init__(self, scale: float = 0.6, learned: bool = False) -> None:
         super().__init__()
         check_finite("scale", scale)
-        self.scale = nn.Parameter(torch.tensor(float(scale))) if learned else scale
+        self.scale = nn.Parameter(torch.tensor([float(scale)])) if learned else scale
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         if context.first_values is None:
             return with_gradients(mixed, self.scale)
         lost = context.first_values.to(v) - v
-        return mixed + self.scale * own_values(lost, mixed.shape[-2], context)
+        return mixed + like(self.scale, mixed) * own_values(lost, mixed.shape[-2], context)

@@ -20,7 +20,9 @@ class ReAttention(Masked, Inside):
 
     The maps are formed (H N² numbers for each sample), since no fused attention shows them. Values
     that a token cannot see keep the weight 0, and the norm's statistics leave out these weights and
-    padding. The results equal those of the authors' layer (zhoudaquan/dvit_repo, 1ccb152c).
+    padding. Under autocast the maps stay in float32: the norm divides by their small differences,
+    which half precision does not have. The results equal those of the authors' layer
+    (zhoudaquan/dvit_repo, 1ccb152c).
 
     Args:
         heads: H; a network gives it.
@@ -49,13 +51,15 @@ class ReAttention(Masked, Inside):
 
     def maps(self, m: Tensor, context: Context = PLAIN) -> Tensor:
         N_q, N = m.shape[-2:]
-        combined = self.theta(m.movedim(-3, -1)).flatten(-3, -2)  # (..., N_q N, H)
         seen = self._pairs(m, context.mask)
-        if self.norm is not None:
-            combined = over_batch(self.norm, combined, seen, self.training)
-        elif seen is not None:
-            combined = combined * seen.mT
-        return combined.unflatten(-2, (N_q, N)).movedim(-1, -3)
+        own = next(self.parameters(), m).dtype
+        with torch.autocast(m.device.type, enabled=False):
+            combined = self.theta(m.to(own).movedim(-3, -1)).flatten(-3, -2)  # (..., N_q N, H)
+            if self.norm is not None:
+                combined = over_batch(self.norm, combined, seen, self.training)
+            elif seen is not None:
+                combined = combined * seen.mT
+        return combined.to(m.dtype).unflatten(-2, (N_q, N)).movedim(-1, -3)
 
     def _pairs(self, m: Tensor, mask: Tensor | None) -> Tensor | None:
         """Returns which pairs of tokens count, (..., 1, N_q N); with a norm, no row of padding."""

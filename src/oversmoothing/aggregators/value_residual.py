@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.aggregators.base import PLAIN, Context, Inside, Tokenwise
-from oversmoothing.aggregators.checks import check_finite
+from oversmoothing.aggregators.checks import check_finite, like
 from oversmoothing.aggregators.values import with_gradients
 
 
@@ -39,13 +39,14 @@ class ValueResidual(Tokenwise, Inside):
         check_finite("first", first)
         check_finite("own", own)
         self.first, self.own = (
-            nn.Parameter(torch.tensor(float(value))) if learned else value for value in (first, own)
+            nn.Parameter(torch.tensor([float(value)])) if learned else value
+            for value in (first, own)
         )
 
     def values(self, v: Tensor, context: Context = PLAIN) -> Tensor:
         if context.first_values is None:
             return with_gradients(v, self.first, self.own)
-        return self.first * context.first_values.to(v) + self.own * v
+        return like(self.first, v) * context.first_values.to(v) + like(self.own, v) * v
 
     def forward(self, mixed: Tensor, v: Tensor, context: Context = PLAIN) -> Tensor:
         return mixed

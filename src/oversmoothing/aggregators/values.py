@@ -22,7 +22,7 @@ def with_gradients(x: Tensor, *parameters: float | Tensor) -> Tensor:
 
     DistributedDataParallel waits for a gradient of every parameter.
     """
-    return sum((0 * own for own in parameters if isinstance(own, nn.Parameter)), x)
+    return sum((0 * own.to(x) for own in parameters if isinstance(own, nn.Parameter)), x)
 
 
 def own_values(v: Tensor, num_queries: int, context: Context) -> Tensor:
