@@ -143,8 +143,8 @@ def test_dictionaries_of_a_batch_of_graphs_with_their_batch_vectors() -> None:
             osm.diagnose(model, x, edges, batch=wrong)
     conv = (pyg.GCNConv(8, 8), "x, edges -> x")
     with pytest.raises(osm.InputError, match="^batch: "):
-        osm.diagnose(pyg.Sequential("x, edges", [conv] * 2), *(NODES["a"], EDGES[KINDS[0]]),
-                     batch={"a": batch["a"]})  # fmt: skip
+        osm.diagnose(pyg.Sequential("x, edges", [conv]), NODES["a"], EDGES[KINDS[0]],
+                     layers="module_0", batch={"a": batch["a"]})  # fmt: skip
 
 
 def test_types_without_nodes_weights_and_labels_by_type() -> None:
