@@ -120,6 +120,68 @@ def test_after_torchs_attention_padding_does_not_count(batch_first: bool, method
         torch.testing.assert_close(found[sentence, ~hidden], alone, **EXACT)
 
 
+@pytest.mark.parametrize("where", ["layers.*.linear2", "layers.*", "layers.*.norm1"])
+@pytest.mark.parametrize("method", ["pairnorm", "batchnorm"])
+@torch.no_grad()
+def test_at_any_place_in_torchs_layers_padding_does_not_count(where: str, method: str) -> None:
+    """Nor in the layers of a decoder; a copy reads its own masks; other masks are refused."""
+    model = osm.apply(encoder(), method, where=where).train()
+    for layer in model.layers:
+        layer.dropout.p = layer.dropout1.p = layer.dropout2.p = layer.self_attn.dropout = 0.0
+    for one in (model, copy.deepcopy(model), torch.compile(copy.deepcopy(model), backend="eager")):
+        found = one(X, src_key_padding_mask=HIDDEN)
+        other = one(X.masked_fill(HIDDEN[..., None], 9.0), src_key_padding_mask=HIDDEN)
+        torch.testing.assert_close(found[~HIDDEN], other[~HIDDEN], **EXACT)
+        if method == "pairnorm":  # whose statistics are those of one sentence
+            for sentence, hidden in zip(range(2), HIDDEN):
+                alone = one(X[sentence : sentence + 1, ~hidden])[0]
+                torch.testing.assert_close(found[sentence, ~hidden], alone, **EXACT)
+        with pytest.raises(InputError, match="shows all tokens"):
+            one(X, mask=CAUSAL)
+    layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True).double().eval()
+    decoder = osm.apply(nn.TransformerDecoder(layer, 2).eval(), "pairnorm", where=where)
+    found = decoder(X, X, tgt_key_padding_mask=HIDDEN)
+    alone = decoder(X[:1, ~HIDDEN[0]], X[:1])[0]
+    torch.testing.assert_close(found[0, ~HIDDEN[0]], alone, **EXACT)
+
+
+class Lengths(nn.Module):
+    """Makes a mask itself, which no place outside of its encoder can see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.tail = encoder(), nn.Linear(16, 16).double()
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+        return self.tail(self.encoder(x, src_key_padding_mask=hidden))
+
+
+@pytest.mark.filterwarnings("error")
+def test_padding_that_a_method_cannot_see_is_warned_of_once() -> None:
+    model, lengths = osm.apply(Lengths(), "pairnorm", where="tail"), torch.tensor([7, 4])
+    assert model(X, torch.tensor([7, 7])).isfinite().all()
+    with pytest.warns(UserWarning, match="PairNorm at tail"):
+        model(X, lengths)
+    assert model(X, lengths).isfinite().all()
+    assert osm.apply(Lengths(), "layernorm", where="tail")(X, lengths).isfinite().all()
+    assert osm.apply(Lengths(), "pairnorm", where="encoder.layers.*")(X, lengths).isfinite().all()
+
+
+@pytest.mark.parametrize("method", ["centered", "gated_attention", "re_attention"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@torch.no_grad()
+def test_one_sequence_without_a_batch_is_a_batch_of_one(batch_first: bool, method: str) -> None:
+    model = osm.apply(encoder(batch_first=batch_first), method)
+    attention, x, axis = model.layers[0].self_attn, X[0], 0 if batch_first else 1
+    given = {} if method == "re_attention" else {"attn_mask": CAUSAL}
+    batch = attention(*[x.unsqueeze(axis)] * 3, key_padding_mask=HIDDEN[:1].flip(1), **given)
+    out, weights = attention(x, x, x, key_padding_mask=HIDDEN[0].flip(0), **given)
+    torch.testing.assert_close(out, batch[0].squeeze(axis), **EXACT)
+    torch.testing.assert_close(weights, batch[1][0], **EXACT)
+    torch.testing.assert_close(model(x), model(x.unsqueeze(axis)).squeeze(axis), **EXACT)
+
+
 @torch.no_grad()
 def test_rezero_begins_with_the_norms_of_torchs_layers_alone() -> None:
     model = osm.apply(encoder(), "rezero")
@@ -181,9 +243,9 @@ def test_a_call_that_hides_tokens_refuses_methods_that_show_them(mask: str, meth
     model = osm.apply(encoder(), ["layernorm", method])
     attention = model.layers[0].self_attn
     for call in (attention, torch.compile(attention, backend="eager")):
-        with pytest.raises(InputError, match="^aggregator (PairNorm|ReAttention)"):
+        with pytest.raises(InputError, match="(PairNorm|ReAttention) shows all"):
             call(X, X, X, **MASKS_OF_SOME[mask])
-    with pytest.raises(InputError, match="^aggregator (PairNorm|ReAttention)"):
+    with pytest.raises(InputError, match="(PairNorm|ReAttention) shows all"):
         model(X, mask=CAUSAL)
     assert osm.apply(encoder(), "layernorm")(X, mask=CAUSAL).isfinite().all()
 
@@ -321,6 +383,36 @@ def test_linear_layers_may_be_wrapped_or_quantised(name: str, change, method: st
     assert not torch.equal(case.run(after), plain) and torch.equal(
         case.run(osm.remove(after)), plain
     )
+
+
+class Wrapped(nn.Module):
+    """LoRA as PEFT writes it: put around a layer, whose output it adds to."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.lora = nn.Linear(layer.in_features, layer.out_features, bias=False).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base_layer(x) + self.lora(x)
+
+
+@torch.no_grad()
+def test_lora_around_a_layer_with_a_method_is_refused_and_before_it_counts() -> None:
+    """The method then acts on the sum, as when the product is merged into the weight."""
+    for change in (lambda model: model, copy.deepcopy):
+        model = change(osm.apply(encoder(), "nodenorm", where="layers.*.linear2"))
+        for layer in model.layers:
+            layer.linear2 = Wrapped(layer.linear2)
+        with pytest.raises(InputError, match="^model: linear2 has been put into Wrapped"):
+            model(X)
+    osm.remove(model)
+    found = osm.apply(model, "nodenorm", where="layers.*.linear2")(X)
+    for layer in osm.remove(model).layers:
+        layer.linear2.base_layer.weight += layer.linear2.lora.weight
+        layer.linear2 = layer.linear2.base_layer
+    merged = osm.apply(model, "nodenorm", where="layers.*.linear2")(X)
+    torch.testing.assert_close(found, merged, **EXACT)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,42 @@ def test_graphs_of_a_batch_do_not_mix(method: str) -> None:
     torch.testing.assert_close(found, torch.cat(alone), **CLOSE)
 
 
+class Attending(nn.Module):
+    """Attention within each graph, which needs the nodes of each to follow each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        convs = (pyg.GPSConv(4, pyg.GCNConv(4, 4), heads=2, norm=None) for _ in range(3))
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index, batch)
+        return x
+
+
+@pytest.mark.parametrize("also", [[], ["pairnorm"], ["graphnorm"], ["diffgroupnorm"], ["centered"]])
+@torch.no_grad()
+def test_slow_nodes_follow_the_nodes_of_their_graph(also: list[str]) -> None:
+    """Also if the nodes that are given do not; a graph alone is the graph with slow nodes."""
+    model = osm.apply(Attending().double(), ["half_hop", *also]).eval()
+    plain = osm.apply(Attending().double(), also).eval() if also else Attending().double().eval()
+    graphs = [graph(n, seed) for seed, n in enumerate((5, 8, 6))]
+    alone = []
+    for g in graphs:
+        slow = osm.HalfHop()(g.x, g.edge_index)
+        out = plain(slow.x, slow.edge_index, torch.zeros(len(slow.x)).long())
+        alone.append(out[: len(g.x)])
+    data = Batch.from_data_list(graphs)
+    found = model(data.x, data.edge_index, data.batch)
+    torch.testing.assert_close(found, torch.cat(alone), **CLOSE)
+    order = torch.randperm(len(data.x), generator=torch.Generator().manual_seed(0))
+    edges = order.argsort()[data.edge_index]
+    mixed = model(data.x[order], edges, data.batch[order])
+    torch.testing.assert_close(mixed, found[order], **CLOSE)
+
+
 @EVERY
 def test_copies_files_recipes_and_compiled_networks_draw_the_same(method: str) -> None:
     model = osm.apply(network(), method, **DROPS[method]).train()

@@ -258,6 +258,7 @@ def batch_of(nodes: int) -> Tensor:
 
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+SOME = torch.arange(17).expand(17, -1) < 16  # a patch is padding
 QKV = [torch.randn(1, 2, 3, 8)] * 3
 CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the argument
     "feature map": (
@@ -292,7 +293,12 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
         (IMAGE,), "attn_mask"),
     "a mask, after attention": (
         lambda: partial(osm.apply(vit(), ["layernorm", "pairnorm"]), is_causal=True),
-        (IMAGE,), "attn_mask"),
+        (IMAGE,), "is_causal"),
+    **{f"a mask, at {where}": (
+        lambda where=where: partial(
+            osm.apply(vit(), "pairnorm", where=where).forward_features, attn_mask=SOME),
+        (IMAGE,), "attn_mask") for where in (
+        "branch", "norm2", "norms", "blocks.*", "blocks.*.attn", "blocks.*.mlp.fc2")},
     "keys are selected": (
         lambda: partial(attend(), indices=torch.zeros(1, 3, 2)), (*QKV, None), "model"),
     "sinks of a call": (

@@ -9,6 +9,8 @@ from torch import Tensor, fx, nn
 from torch_geometric.data import Batch, HeteroData
 
 import oversmoothing as osm
+from oversmoothing.diagnosis.calls import Call
+from oversmoothing.diagnosis.hetero import nodes_of
 
 KINDS = [("a", "to", "b"), ("b", "to", "a"), ("b", "self", "b")]
 EDGES = {kind: torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]) for kind in KINDS}
@@ -116,6 +118,35 @@ def test_a_traced_layer_that_is_called_several_times() -> None:
         assert report["effective_rank"][i] == pytest.approx(expected, rel=1e-6), layer
 
 
+def test_dictionaries_of_a_batch_of_graphs_with_their_batch_vectors() -> None:
+    """By type, in any order; they give what the graphs give one by one."""
+    graphs = [graph(), graph()]
+    for data in graphs:
+        for kind in "ab":
+            data[kind].x = torch.randn(data[kind].x.shape)
+    model, data = Stack(), Batch.from_data_list(graphs)
+    alone = osm.diagnose(model, batches=graphs)
+    order = {kind: torch.randperm(len(data[kind].x)) for kind in "ab"}
+    x, batch = ({k: of[k][order[k]] for k in "ab"} for of in (data.x_dict, data.batch_dict))
+    places = {kind: own.argsort() for kind, own in order.items()}
+    edges = {
+        kind: torch.stack([places[kind[0]][own[0]], places[kind[2]][own[1]]])
+        for kind, own in data.edge_index_dict.items()
+    }
+    found = osm.diagnose(model, x, edges, batch=batch)
+    assert found.samples == 2 and found.tokens == alone.tokens
+    for metric in ("cosine", "effective_rank", "dirichlet_energy"):
+        for one, other in zip(found[metric], alone[metric]):
+            assert one == (other and pytest.approx(other, rel=1e-5, abs=1e-6)), metric
+    for wrong in ({"a": batch["a"]}, {"a": batch["a"], "b": batch["b"][:3]}):
+        with pytest.raises(osm.InputError, match="^batch: "):
+            osm.diagnose(model, x, edges, batch=wrong)
+    conv = (pyg.GCNConv(8, 8), "x, edges -> x")
+    with pytest.raises(osm.InputError, match="^batch: "):
+        osm.diagnose(pyg.Sequential("x, edges", [conv]), NODES["a"], EDGES[KINDS[0]],
+                     layers="module_0", batch={"a": batch["a"]})  # fmt: skip
+
+
 def test_types_without_nodes_weights_and_labels_by_type() -> None:
     class Weighted(Stack):
         def forward(self, x_dict: dict, edge_index_dict: dict, edge_weight_dict: dict) -> dict:
@@ -137,6 +168,10 @@ def test_types_without_nodes_weights_and_labels_by_type() -> None:
     assert both.samples == 3 and both.tokens == (6, 11)
     [note] = osm.diagnose(Stack(), *none).notes
     assert note == "Not measured: first[b], second[b], without nodes of this type."
+    both = [("b", "self", "b"), ("b", "other", "b")]
+    pair = {both[0]: torch.tensor([[0, 1], [1, 0]]), both[1]: torch.tensor([[1, 2], [2, 1]])}
+    call = Call(named={"edge_weight_dict": {both[0]: torch.tensor([3.0, 3.0])}})
+    assert nodes_of("b", pair, call)[2].tolist() == [3, 3, 1, 1]  # 1 where a type has no weights
     for options in ({"labels": labels}, {"edges": EDGES[KINDS[0]]}, {"batch": labels}):
         with pytest.raises(osm.InputError, match=f"^{next(iter(options))}: "):
             osm.diagnose(Stack(), NODES, EDGES, **options)

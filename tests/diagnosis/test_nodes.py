@@ -76,6 +76,25 @@ def test_weights_of_edges_count() -> None:
         assert expected != pytest.approx([measure(h, CYCLE).item() for h in hidden])
     matrix = torch.sparse_coo_tensor(CYCLE.flip(0), weight, (5, 5))
     equal(osm.diagnose(model, x, matrix), osm.diagnose(model, x, CYCLE, edge_weight=weight))
+    for own in (CYCLE.clone(), matrix):  # edges= beside the arguments of the model
+        equal(report, osm.diagnose(model, x, CYCLE, edge_weight=weight, edges=own))
+
+
+def test_weights_of_other_edges_do_not_count_and_are_noted() -> None:
+    """Also if there are as many edges; a weight by hand: one edge of 0.5 between two nodes."""
+    model, x, weight = gcn(), NODES[:5], torch.rand(CYCLE.shape[1])
+    for other in (CYCLE[:, :4], CYCLE.flip(1)):
+        report = osm.diagnose(model, x, CYCLE, edge_weight=weight, edges=other)
+        hidden = captured(model, report.layers, x, CYCLE, edge_weight=weight)
+        expected = [graphs.dirichlet_energy(h, other).item() for h in hidden]
+        assert report["dirichlet_energy"] == pytest.approx(expected)
+        assert any("edge_weight" in note for note in report.notes)
+    pair, half = torch.tensor([[0, 1], [1, 0]]), torch.full((2,), 0.5)
+    report = osm.diagnose(model, NODES[:2], pair, edge_weight=half, edges=pair)
+    for h, energy in zip(captured(model, report.layers, NODES[:2], pair, edge_weight=half),
+                         report["dirichlet_energy"]):  # fmt: skip
+        by_hand = 0.5 * (h[0] - h[1]).square().sum().item()  # (1/2) Σ over 2 edges
+        assert energy == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_isolated_nodes_count_but_for_mad() -> None:

@@ -14,6 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from oversmoothing.adapters.attention import share_first_values
 from oversmoothing.adapters.blocks import Asked, choose, uncompiled
 from oversmoothing.adapters.calls import Capture, Current, ungrouped
+from oversmoothing.adapters.masks import around
 from oversmoothing.adapters.names import (
     factories,
     known,
@@ -51,7 +52,6 @@ LIBRARIES = {  # whose models have known places -> the module here that knows th
     "timm": "timm",
     "torch": "multihead",  # nn.MultiheadAttention
 }
-
 BRANCHES = ("branch", "branches", "projection", "ffn")  # places before a residual sum
 
 
@@ -240,6 +240,7 @@ def _placed(
     placed = [Placed(uncompiled(module), site) for module, site in placed]
     placed = [*{(at.module, type(at.site)): at for at in placed}.values()]  # one of a shared module
     share_first_values(model, placed, current)
+    placed += around(library, model, placed)
     return placed + _readers(library, model, names, placed, current)
 
 
@@ -256,8 +257,7 @@ def _readers(
     of_values = any(site.reads_values for site in every)
     of_library = getattr(library, "readers", None)  # nn.MultiheadAttention gets the padding itself
     found = of_library(model, names, current) if of_library and (sites or of_values) else []
-    if not sites:  # nothing reads the groups
-        found = [Placed(m, Capture(current, m, ungrouped)) for m, _ in found]
+    found = found if sites else [Placed(m, Capture(current, m, ungrouped)) for m, _ in found]
     if not found and (of_values or any(s.keeps_call or s.reads_inputs for s in sites)):
         return [Placed(model, Capture(current, model, ungrouped))]
     return found

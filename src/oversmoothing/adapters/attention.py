@@ -19,7 +19,7 @@ from torch.fx import Proxy
 from torch.overrides import TorchFunctionMode
 
 from oversmoothing.adapters.calls import Current
-from oversmoothing.adapters.site import AfterModule, Placed, Site, as_leaf, input_of
+from oversmoothing.adapters.site import Placed, Site, as_leaf, input_of
 from oversmoothing.adapters.sites import Chain
 from oversmoothing.aggregators.base import Context
 from oversmoothing.errors import InputError
@@ -182,24 +182,6 @@ class InsteadOfAttention(SwappingSite):
         module.__class__ = subclass(type(module), Replaced)
 
 
-class AfterAttention(AfterModule):
-    """Acts on the output of an attention, whose call must not hide tokens other than padding."""
-
-    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        _require_open(self, self.given(args, kwargs))
-
-
-def _require_open(site: Site, given: dict[str, Any]) -> None:
-    """Checks that a call hides no tokens, unless they are padding that the groups leave out."""
-    hides = isinstance(given.get("attn_mask"), Tensor) or given.get("is_causal") is True
-    unfit = [type(aggregator).__name__ for aggregator in site if not aggregator.tokenwise]
-    if hides and site.current is None and unfit:
-        raise InputError(
-            f"attn_mask: {unfit[0]} shows all tokens to each; call the model without "
-            "a mask, or choose a method inside the attention, such as centered"
-        )
-
-
 def seen(mask: Tensor | None) -> Tensor | None:
     """Converts a boolean or additive mask to a boolean one, true for values that are seen."""
     if mask is None or mask.dtype == torch.bool:
@@ -264,7 +246,13 @@ class Replaced(Swapped):
     instead: InsteadOfAttention
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        _require_open(self.instead, self.instead.given((x, *args), kwargs))
+        given = self.instead.given((x, *args), kwargs)
+        if isinstance(given.get("attn_mask"), Tensor) or given.get("is_causal") is True:
+            name = type(self.instead[0]).__name__
+            raise InputError(
+                f"attn_mask: {name} shows all tokens to each; call the model without a mask, or "
+                "choose a method inside the attention, such as centered"
+            )
         return self.instead.act(x)
 
 

@@ -133,7 +133,10 @@ def _fewer_messages(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
 
 
 class GraphOfModel(Site):
-    """Gives a model a graph with more nodes, and returns the outputs of the given ones."""
+    """Gives a model a graph with more nodes, and returns the outputs of the given ones.
+
+    In a batch of graphs the nodes of each graph follow each other, as torch-geometric needs them.
+    """
 
     name = "graph"
 
@@ -159,12 +162,18 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
         given |= {name: value[new.edges] for name, value in of_edges.items()}
         given |= {name: value[new.nodes] for name, value in of_nodes.items()}
         given |= {"x": new.x, "edge_index": new.edge_index}
-    site.held.set((N, len(given["x"])))
+    places = torch.arange(N, device=given["x"].device)
+    if vectors := [name for name in BATCH if isinstance(given.get(name), Tensor)]:
+        order = given[vectors[0]].argsort(stable=True)
+        given |= {name: given[name][order] for name in ("x", *vectors)}
+        place = order.argsort()
+        given["edge_index"], places = place[given["edge_index"]], place[places]
+    site.held.set((places, len(given["x"])))
     return (), given
 
 
 def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
-    N, every = module.graph.held.get()
+    places, every = module.graph.held.get()
     shape = output.shape if isinstance(output, Tensor) else ()
     axis = max(len(shape) - 2, 0)  # of nodes, in (N,), (N, C) or (…, N, C)
     if every not in shape[axis : axis + 1]:
@@ -173,7 +182,7 @@ def _given_nodes(module: nn.Module, args: tuple, output: Any) -> Any:
             f"model: expected one output for each of {every} nodes, got {got}; slow nodes can only "
             "be taken out of outputs (N,) or (N, C)"
         )
-    return output.narrow(axis, 0, N)
+    return output.index_select(axis, places)
 
 
 def with_edges(

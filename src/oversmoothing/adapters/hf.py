@@ -21,6 +21,7 @@ from oversmoothing.errors import InputError
 
 IMAGES = {"image", "video"}  # inputs of models whose tokens see each other
 ADDS_INPUTS = True  # every block adds its input to its branches
+READS_MASKS = True  # from the arguments of the models around the places
 MLPS = ("mlp", "feed_forward", "ffn")
 PLACES = ("norms", "branches", *{place: None for layout in TEXT_LAYERS for place in layout.places})
 MIXING_NORMS = (

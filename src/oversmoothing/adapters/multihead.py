@@ -11,13 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oversmoothing.adapters.attention import InsideAttention, Swapped, pattern_of, seen, subclass
+from oversmoothing.adapters.attention import InsideAttention, Swapped, pattern_of, subclass
 from oversmoothing.adapters.blocks import Asked
-from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
+from oversmoothing.adapters.calls import Capture
+from oversmoothing.adapters.masks import require_shown
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, Placed
 from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches
-from oversmoothing.aggregators.base import PLAIN, Aggregator, Context
+from oversmoothing.aggregators.base import PLAIN, Context
 from oversmoothing.errors import InputError
 
 ADDS_INPUTS = True  # every block adds its input to its branches
@@ -41,9 +42,13 @@ class Multihead(Swapped):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        if query.dim() == 2:
+            options = need_weights, attn_mask, average_attn_weights, is_causal
+            return self._alone((query, key, value), key_padding_mask, *options)
         _require_batch(query)
         _require_mask(attn_mask, is_causal)
-        _require_seen(self.inside, attn_mask, is_causal)
+        unfit = [type(own).__name__ for own in self.inside if not own.can_be_causal]
+        require_shown(unfit, {"attn_mask": attn_mask, "is_causal": is_causal})
         weights = None
         if need_weights:
             options = key_padding_mask, True, attn_mask, average_attn_weights, is_causal
@@ -57,6 +62,18 @@ class Multihead(Swapped):
         mixed = self.inside.mix(mixed, v, mask, causal=False)
         out = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _alone(
+        self, given: tuple[Tensor, ...], padding: Tensor | None, *options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends in one sequence without a batch, (N, C)."""
+        if self.inside.reads_tokens:
+            self.inside.held.set(given[0][None])
+        axis = 0 if self.batch_first else 1
+        batch = [x.unsqueeze(axis) for x in given]
+        padding = None if padding is None else padding[None]
+        out, weights = self.forward(*batch, padding, *options)
+        return out.squeeze(axis), None if weights is None else weights.squeeze(0)
 
     def _of(self, given: list[Tensor]) -> list[Tensor]:
         """Returns queries, keys and values."""
@@ -91,9 +108,8 @@ def _scores(mask: Tensor, q: Tensor) -> Tensor:
 def _require_batch(query: Tensor) -> None:
     if query.is_nested or query.dim() != 3:
         raise InputError(
-            "model: MultiheadAttention gets a nested tensor or one without a batch, which "
-            "aggregators cannot read; build nn.TransformerEncoder with enable_nested_tensor=False, "
-            "and give (B, N, C)"
+            "model: MultiheadAttention gets a nested tensor, which aggregators cannot read; build "
+            "nn.TransformerEncoder with enable_nested_tensor=False, and give (B, N, C)"
         )
 
 
@@ -117,41 +133,6 @@ class InsideMultihead(InsideAttention):
 
 def _unfused(module: nn.Module, args: tuple) -> None:
     """Does nothing."""
-
-
-class AfterMultihead(AfterModule):
-    """Acts on the tokens that an attention returns; keys that its call hides are padding."""
-
-    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> Groups | None:
-        """Reads ``key_padding_mask``.
-
-        Raises:
-            InputError: the call hides tokens from others, to which an aggregator would show them.
-        """
-        given = self.given(args, kwargs)
-        _require_seen(self, given.get("attn_mask"), bool(given.get("is_causal")))
-        padding = given.get("key_padding_mask")
-        return None if padding is None or self.tokenwise else sentences(~_hidden(padding))
-
-
-def _hidden(mask: Tensor) -> Tensor:
-    """Returns true for what a mask of torch's attention hides; additive ones need not have −∞."""
-    return mask if mask.dtype == torch.bool else ~seen(mask)
-
-
-def _require_seen(
-    aggregators: Iterable[Aggregator], attn_mask: Tensor | None, is_causal: bool
-) -> None:
-    """Checks that aggregators which show all tokens to each act where none is hidden."""
-    unfit = [type(own).__name__ for own in aggregators if not own.can_be_causal]
-    if not unfit or (attn_mask is None and not is_causal):
-        return
-    if is_causal or recorded() or _hidden(attn_mask).any():
-        raise InputError(
-            f"aggregator {unfit[0]} shows all tokens to each, and attn_mask hides some; choose one "
-            "that can be causal, for example centered or layernorm, or give padding as "
-            "key_padding_mask"
-        )
 
 
 class Unnested(Capture):
@@ -204,7 +185,7 @@ def place(asked: Asked) -> list[Placed]:
             placed += _at(attention, sites, Context(prefix=prefix_of(model, name)))
             if scale_branches(factories, dim):
                 for branch in _branches(block, path):
-                    placed.append(_after(branch, attention, sites, AfterModule))
+                    placed.append(_after(branch, attention, sites))
     return placed + unnested(model, placed)
 
 
@@ -231,18 +212,17 @@ def _at(attention: nn.MultiheadAttention, sites: Sites, context: Context) -> Ite
         inside = sites.build("inside", attention.head_dim, **sizes)
         yield Placed(attention, InsideMultihead(inside, context))
     if sites.has("after"):
-        yield _after(attention, attention, sites, AfterMultihead, context)
+        yield _after(attention, attention, sites, context)
 
 
 def _after(
     module: nn.Module,
     attention: nn.MultiheadAttention,
     sites: Sites,
-    kind: type[AfterModule],
     context: Context = PLAIN,
 ) -> Placed:
     dim, layout = attention.embed_dim, None if attention.batch_first else "NBC"
-    return Placed(module, kind(sites.build("after", dim), context, None, layout, dim))
+    return Placed(module, AfterModule(sites.build("after", dim), context, None, layout, dim))
 
 
 def _branches(block: nn.Module, name: str) -> list[nn.Module]:

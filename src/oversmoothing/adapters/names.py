@@ -18,7 +18,7 @@ import oversmoothing.aggregators
 from oversmoothing.adapters.blocks import readable, tokens_first
 from oversmoothing.adapters.calls import Current
 from oversmoothing.adapters.convolutions import AfterConvolution
-from oversmoothing.adapters.multihead import AfterMultihead, unnested
+from oversmoothing.adapters.multihead import unnested
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.pyg import output_channels
 from oversmoothing.adapters.site import AfterModule, Placed, channels
@@ -229,8 +229,7 @@ def place_after(
         convolves = hasattr(module, "propagate")
         dim = output_channels(module, factories) if convolves else channels(named, factories)
         sites = Sites(factories, dim, f"a place after {name}", ("after",))
-        attends = isinstance(module, nn.MultiheadAttention)
-        kind = AfterConvolution if convolves else AfterMultihead if attends else AfterModule
+        kind = AfterConvolution if convolves else AfterModule
         context = Context(layer=1 + len(placed))
         site = kind(sites.build("after", dim), context, current, layout, dim)
         if site.reads_inputs and module is not named:

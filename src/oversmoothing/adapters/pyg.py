@@ -36,6 +36,7 @@ from oversmoothing.aggregators.base import make, wants_dim
 from oversmoothing.errors import InputError
 
 WIDTHS = ("in_channels", "channels", "in_features", "out_channels")  # attributes: channels of x
+READS_MASKS = True  # graphs, from the arguments of the model
 ADDS_INPUTS = False  # whether blocks add their input to their output
 OFFERED = ("inside", "after", "before", "edges", "messages", "graph")
 VALUES = ("x", "value", "v")  # names of the values that convolutions propagate

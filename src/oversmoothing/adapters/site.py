@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
+from weakref import ref
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.utils.hooks import RemovableHandle
 
@@ -64,6 +66,34 @@ class Held:
         return Held, ()
 
 
+class Parent:
+    """The module that holds another one by a name; it is not kept alive, nor in pickles."""
+
+    def __init__(self, module: nn.Module | None = None, name: str = "") -> None:
+        self.module, self.name = (None if module is None else ref(module)), name
+
+    def require_whole(self, module: nn.Module) -> None:
+        """Checks that the module has not been put into a layer that adds to it, such as LoRA's.
+
+        Such a layer of torch's attention merges its weights, and so adds to no output.
+        """
+        if is_compiling() or isinstance(module, nn.MultiheadAttention):
+            return
+        wrapper = getattr(self.module and self.module(), self.name, None)
+        if getattr(wrapper, "base_layer", None) is module:
+            raise InputError(
+                f"model: {self.name} has been put into {type(wrapper).__name__}, so its method "
+                "would act before what this adds; call oversmoothing.remove, add such layers "
+                "first, then call oversmoothing.apply"
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Parent":
+        return Parent(memo.get(id(self.module and self.module())), self.name)
+
+    def __reduce__(self) -> tuple:
+        return Parent, ()
+
+
 class Site(Chain):
     """Aggregators at one place of a model, registered as a child of the module where they act.
 
@@ -87,10 +117,15 @@ class Site(Chain):
         reads_tokens: whether an aggregator reads the tokens that the layer gets.
         reads_maps: whether an aggregator changes the maps of an attention.
         held: what hooks keep of the running call for the aggregators.
+        around: the hook that reads masks for this site, with a method ``groups``; None: there is
+            none.
+        parent: what holds the module.
     """
 
     name: ClassVar[str]
     keeps_call: ClassVar[bool] = False
+    around: Any = None
+    parent: Parent = Parent()
 
     def __init__(
         self,
@@ -131,21 +166,16 @@ class Site(Chain):
         """Returns the arguments of a call of the module by name."""
         return dict(zip(self.names, args)) | kwargs
 
-    def act(
-        self, *tensors: Tensor, context: Context | None = None, groups: Groups | None = None
-    ) -> Tensor:
+    def act(self, *tensors: Tensor, context: Context | None = None) -> Tensor:
         """Applies the aggregators to tokens, or to mixed tokens and values, group by group.
 
         Args:
             context: of this call; None: the one given to the site.
-            groups: of this call; None: those that a hook reads from the call of the model, if any.
         """
         context = self.context if context is None else context
         if isinstance(tensors[0], Proxy):
             return as_leaf(self, *tensors)
-        if groups is None and self.current is not None and not self.tokenwise:
-            groups = self.current.groups
-        if groups is None:
+        if (groups := self._groups()) is None:
             return self(*tensors, context)
         if not (self.reads_tokens or any(aggregator.of_batch for aggregator in self)):
             return groups.apply(self, *tensors, context=context)
@@ -156,6 +186,13 @@ class Site(Chain):
             else:
                 x = checked(aggregator, x, groups.apply(aggregator, x, *values, context=context))
         return x
+
+    def _groups(self) -> Groups | None:
+        """Returns the groups that hooks read from the calls of modules around, if any."""
+        if self.tokenwise:
+            return None
+        groups = None if self.current is None else self.current.groups
+        return self.around.groups(self) if groups is None and self.around else groups
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
         """Applies every aggregator; without a context, as torch.fx calls it, see ``act``."""
@@ -219,12 +256,9 @@ class AfterModule(Site):
         x = x if self.layout is None else to_tokens(x, self.layout)
         return self.current.record(x, self.context)
 
-    def groups_of(self, module: nn.Module, args: tuple, kwargs: dict) -> Groups | None:
-        """Returns the groups of tokens in a call of the module; None: those of the model's call."""
-        return None
-
 
 def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    module.before.parent.require_whole(module)
     weight = getattr(module, "weight", None)
     one = isinstance(weight, Tensor) and weight.dim() == 1
     width = len(weight) if one else module.before.width
@@ -235,11 +269,12 @@ def _before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _after(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+    module.after.parent.require_whole(module)
     given, *rest = output if type(output) is tuple else (output,)
     layout = module.after.layout
     x = _tokens(given, module, module.after.width, layout)
     context = module.after.of_call(module, args, kwargs, x.shape[-2])
-    x = module.after.act(x, context=context, groups=module.after.groups_of(module, args, kwargs))
+    x = module.after.act(x, context=context)
     if module.after.reads_inputs:
         module.after.current.record_output(x)
     x = x if layout is None else from_tokens(x, given, layout)

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from oversmoothing.adapters.attention import (
-    AfterAttention,
     InsideAttention,
     InsteadOfAttention,
     in_windows,
@@ -108,8 +107,7 @@ def _in_block(name: str, block: nn.Module, sites: Sites, at: At, where: str) -> 
         return placed
     for module in _branches(name, block, sites) if where.startswith("branch") else ():
         if module is block.attn or where == "branches":
-            kind = AfterAttention if module is block.attn else AfterModule
-            placed.append(Placed(module, kind(sites.build("after", dim), *at)))
+            placed.append(Placed(module, AfterModule(sites.build("after", dim), *at)))
     norms = [getattr(block, norm) for norm in NORMS[where]]
     return placed + [Placed(norm, BeforeModule(sites.build("after", dim), *at)) for norm in norms]
 

@@ -157,7 +157,7 @@ def diagnose(
     layers: Layers = None,
     edges: Tensor | None = None,
     mask: Tensor | None = None,
-    batch: Tensor | None = None,
+    batch: Tensor | Mapping[str, Tensor] | None = None,
     prefix: int | None = None,
     labels: Tensor | Mapping[str, Tensor] | None = None,
     batches: Iterable[Any] | None = None,
@@ -179,11 +179,13 @@ def diagnose(
         model: of timm, transformers, torch-geometric, or any other.
         inputs: positional arguments of the model, or one ``Data`` of torch-geometric.
         layers: names, globs such as ``convs.*``, or modules; None: the repeated blocks.
-        edges: of a graph, (2, E), both directions of every edge; None: the model's ``edge_index``
-            or ``adj_t``.
+        edges: of a graph, (2, E), both directions of every edge, or a sparse matrix (N, N) with
+            their weights; None: the model's ``edge_index`` or ``adj_t``. The model's
+            ``edge_weight`` counts if it belongs to these edges.
         mask: true for every token that counts, (B, N); None: the model's ``attention_mask``,
             ``src_key_padding_mask`` or ``key_padding_mask``.
-        batch: the graph of every node, (N,); None: the model's ``batch``.
+        batch: the graph of every node, (N,); None: the model's ``batch``. With nodes of several
+            types a dictionary by type.
         prefix: number of leading tokens that are left out, such as CLS; None: as the model has it,
             for timm, transformers and torchvision. With ``segments``, of every sequence.
         labels: the class of every node, (N,), or token, (B, N), for ``group_distance_ratio``;

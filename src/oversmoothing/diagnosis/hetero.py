@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.diagnosis.calls import Call
+from oversmoothing.errors import InputError
 
 Relations = dict[tuple[str, str, str], Tensor]  # (source, name, target) -> edges
 MERGES = (torch.add, torch.mul, torch.div, torch.max, torch.min)  # as to_hetero aggregates
@@ -33,23 +34,36 @@ def _is_edges(kind: Any, edges: Any) -> bool:
 
 
 def nodes_of(
-    kind: str, edges: Relations, call: Call
+    kind: str, edges: Relations, call: Call, batch: Mapping[str, Tensor] | None = None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Returns the graph of every node of a type, the edges among them, and their weights.
 
     Each of the three is None if it is unknown.
+
+    Args:
+        batch: the graph of every node by type; None: that of the call.
+
+    Raises:
+        InputError: the graphs of other types are known, and those of this one are not.
     """
     inside = [one for one in edges if one[0] == one[2] == kind]
     known = call.named | call.data
-    batch = known.get("batch_dict", known.get("batch"))
-    batch = batch.get(kind) if isinstance(batch, Mapping) else None
+    batch = known.get("batch_dict", known.get("batch")) if batch is None else batch
+    if isinstance(batch, Mapping) and kind not in batch:
+        raise InputError(
+            f"batch: has {', '.join(batch)}, and no graphs of the nodes of type {kind}; give a "
+            "vector for each type"
+        )
+    of_kind = batch[kind] if isinstance(batch, Mapping) else None
     if not inside:
-        return batch, None, None
+        return of_kind, None, None
     weights = known.get("edge_weight_dict")
-    weights = [weights.get(one) for one in inside] if isinstance(weights, Mapping) else [None]
-    weighted = all(isinstance(w, Tensor) for w in weights)
+    weights = weights if isinstance(weights, Mapping) else {}
     joined = torch.cat([edges[one] for one in inside], dim=1)
-    return batch, joined, torch.cat([w.flatten() for w in weights]) if weighted else None
+    given = {one: weights[one].flatten() for one in inside if weights.get(one) is not None}
+    ones = {one: torch.ones(edges[one].shape[1], device=joined.device) for one in inside}
+    weight = torch.cat([*(ones | given).values()]) if given else None
+    return of_kind, joined, weight
 
 
 def by_kind(output: Any) -> dict[str, Tensor]:

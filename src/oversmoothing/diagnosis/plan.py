@@ -15,6 +15,11 @@ from oversmoothing.diagnosis.padding import Padding
 from oversmoothing.diagnosis.samples import BOUNDS, Graphs, Packed, Sequences, ids_of
 from oversmoothing.errors import InputError
 
+UNWEIGHTED = (
+    "Edges count without weights: edge_weight has no number for each edge that is measured; "
+    "edges= as a sparse matrix (N, N) has weights."
+)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -23,7 +28,7 @@ class Options:
     Args:
         edges: edges of a graph, (2, E).
         mask: true for tokens, false for padding, (B, N).
-        batch: index of the graph of every node, (N,).
+        batch: index of the graph of every node, (N,); with nodes of several types by type.
         prefix: number of leading tokens to leave out, such as 1 for a class token.
         labels: classes of the tokens, (B, N), or of the nodes, (N,); negative: none. With nodes of
             several types, a dictionary of (N,) by type.
@@ -35,15 +40,18 @@ class Options:
 
     edges: Tensor | None = None
     mask: Tensor | None = None
-    batch: Tensor | None = None
+    batch: Any = None
     prefix: int | None = None
     labels: Any = None
     segments: Tensor | None = None
 
     def __post_init__(self) -> None:
-        of_kinds = [*self.labels.values()] if isinstance(self.labels, Mapping) else [self.labels]
-        tensors = {name: getattr(self, name) for name in ("edges", "mask", "batch", "segments")}
-        for option, value in (*tensors.items(), *(("labels", x) for x in of_kinds)):
+        of_kinds, batches = (
+            [*x.values()] if isinstance(x, Mapping) else [x] for x in (self.labels, self.batch)
+        )
+        tensors = {name: getattr(self, name) for name in ("edges", "mask", "segments")}
+        of_nodes = [*(("batch", x) for x in batches), *(("labels", x) for x in of_kinds)]
+        for option, value in (*tensors.items(), *of_nodes):
             if value is not None and not (option == "edges" and _is_matrix(value)):
                 check_tensor(option, value)
             if value is not None and not value.dim():
@@ -64,6 +72,7 @@ class Plan:
         relations: edges by type, of a graph with nodes of several types; else empty.
         flat: whether tokens (N, C) are one row of a sequence, not nodes.
         weight: of the edges, (E,); None: 1.
+        notes: for the report, on weights that are not used.
 
     Args:
         model: the model.
@@ -76,11 +85,14 @@ class Plan:
 
     def __init__(self, model: nn.Module, call: Call, options: Options) -> None:
         self.model, self.call, self.options = model, call, options
-        edges, weight = options.edges, None
+        edges, own, weight = options.edges, call.tensor("edge_index"), call.tensor("edge_weight")
         if edges is None:
-            edges, weight = call.tensor("edge_index"), call.tensor("edge_weight")
-            edges = call.tensor("adj_t") if edges is None else edges  # of ToSparseTensor
-        (self.edges, self.weight), self.shapes = _pairs(edges, weight), call.shapes()
+            edges = call.tensor("adj_t") if own is None else own  # of ToSparseTensor
+        fits = own is None or edges is own or _equal(edges, own)
+        self.edges, self.weight = _pairs(edges, weight if fits else None)
+        self.shapes = call.shapes()
+        unused = weight is not None and self.edges is not None and self.weight is None
+        self.notes = [UNWEIGHTED] * unused
         self.batch = options.batch
         if self.batch is None and (self.edges is not None or self._has_graphs()):
             self.batch = call.tensor("batch")
@@ -166,7 +178,7 @@ class Plan:
         labels = self.options.labels
         if kind:
             labels = labels.get(kind) if isinstance(labels, Mapping) else None
-            known = nodes_of(kind, self.relations, self.call)
+            known = nodes_of(kind, self.relations, self.call, self.options.batch)
             return Graphs(len(x), *(_on(x.device, y) for y in (*known, labels)))
         self._require_nodes(name, x)
         if not self.graph:
@@ -181,17 +193,18 @@ class Plan:
         for option in ("mask", "segments", "prefix"):
             if nodes and option in given:
                 raise InputError(f"{option}: nodes of a graph are all measured; leave it out")
-        for option in ("edges", "batch"):
-            if self.relations and option in given:
-                raise InputError(
-                    f"{option}: nodes of several types have their own, which diagnose reads from "
-                    "the model's arguments; leave it out"
-                )
-        if "labels" in given and isinstance(self.options.labels, Mapping) != bool(self.relations):
+        if self.relations and "edges" in given:
             raise InputError(
-                "labels: expected a tensor, or with nodes of several types a dictionary, such as "
-                f"{{'paper': labels}}; got a {type(self.options.labels).__name__}"
+                "edges: nodes of several types have their own, which diagnose reads from the "
+                "model's arguments; leave it out"
             )
+        for option in {"batch", "labels"} & given:
+            value = getattr(self.options, option)
+            if isinstance(value, Mapping) != bool(self.relations):
+                raise InputError(
+                    f"{option}: expected a tensor, or with nodes of several types a dictionary, "
+                    f"such as {{'paper': {option}}}; got a {type(value).__name__}"
+                )
 
     def inputs(self, B: int, layout: str | None) -> int:
         """Returns the number of inputs, for a layer with B samples; B if it is not certain."""
@@ -277,6 +290,13 @@ class Plan:
 
 def _is_matrix(edges: Any) -> bool:
     return isinstance(edges, Tensor) and edges.layout != torch.strided and edges.dim() == 2
+
+
+def _equal(edges: Any, own: Tensor) -> bool:
+    """Whether edges given by the user are those that the model gets."""
+    if _is_matrix(edges) or edges.layout != own.layout:
+        return False
+    return torch.equal(edges.to(own), own)
 
 
 def _pairs(edges: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

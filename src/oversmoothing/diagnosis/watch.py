@@ -99,7 +99,7 @@ class Watch:
         self.plan = plan
         self.calls: Counter[str] = Counter()
         self.counted = False  # the samples of this call
-        self.notes = _unfilled(plan.model)
+        self.notes = [*_unfilled(plan.model), *plan.notes]
         self.called: dict[str, None] = {}  # in this call of the model
         self.running: list[tuple[str, list[Seen]]] = []  # layers, maps seen in them
         self.outputs: list[tuple[Row, Tensor, str, Sequences | Graphs]] = []  # with gradients
