@@ -94,6 +94,14 @@ def test_numbers_of_a_loaded_network_are_those_of_its_run(folders: dict[str, Pat
     assert segments(run).split("val")["val_seg_miou"] == expected
 
 
+@pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: !!python/object/apply:os.getcwd []", ""])
+def test_a_file_that_is_no_config_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"config\.yaml: cannot be read") as refused:
+        load(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
 def _cut(folder: Path) -> None:
     weights = folder / "weights-seed0.pt"
     weights.write_bytes(weights.read_bytes()[:1000])

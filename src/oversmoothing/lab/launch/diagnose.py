@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, described, install, meant
 from oversmoothing.lab.data.loading import evenly_spaced
-from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, whole
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import FORBIDDEN, offline, require_writable, writing
 
@@ -95,7 +95,6 @@ def _options() -> Namespace:
     parser.add_argument("--limit", type=whole(), default=64, help="number of samples; default: 64")
     parser.add_argument("--seed", type=SEED, help="seed of the run, or of random weights")
     parser.add_argument("--device", default="auto", help=DEVICE)
-    add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
     return parser.parse_args()
 
@@ -129,8 +128,7 @@ def find(options: Namespace) -> Subject:
                 f"{source}: no such run; did you mean timm:{source} or hf:{source}?"
             ) from error
     _refuse(options, "images", "text", "weights")
-    own = (options.seed, options.limit, options.batch, options.device, options.trust)
-    return of_run(source, *own)
+    return of_run(source, options.seed, options.limit, options.batch, options.device)
 
 
 def _refuse(options: Namespace, *names: str) -> None:
@@ -330,7 +328,6 @@ def of_run(
     limit: int = 64,
     batch: int = 16,
     on: str = "auto",
-    trust: bool = False,
 ) -> Subject:
     """Loads a trained network, and reads validation examples as its evaluation does.
 
@@ -340,7 +337,6 @@ def of_run(
         limit: number of examples.
         batch: images in a forward pass; sentences come one by one.
         on: device, as in a config.
-        trust: as for ``load``.
 
     Raises:
         InputError: the run, its weights or its data are missing.
@@ -353,7 +349,7 @@ def of_run(
         "segmentation": _squashed,
         "glue": _sentences,
     }
-    run: Any = load(source, seed, on, tuple(readers), trust)
+    run: Any = load(source, seed, on, tuple(readers))
     ids = evenly_spaced(run.data.val, limit)
     described = f"{len(ids)} examples of {run.data.name} val, seed {run.seed}"
     return Subject(run.network.backbone, readers[run.task_name](run, ids, batch), described)

@@ -17,7 +17,7 @@ from oversmoothing.lab.data.augment import Photo, open_photo
 from oversmoothing.lab.data.image_set import to_array, to_float, write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
-from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, whole
 from oversmoothing.lab.launch.trained import TrainedRun, load
 from oversmoothing.lab.store.files import writing
 from oversmoothing.lab.tasks.segmentation_network import multi_scale
@@ -144,11 +144,10 @@ TASKS = {"wsss": of_wsss, "segmentation": of_segmentation}
 def main() -> int:
     options = _options()
     require_own_files(options.images, options.out)
-    run = load(options.run, options.seed, options.device, tuple(TASKS), options.trust)
+    run = load(options.run, options.seed, options.device, tuple(TASKS))
     other = None
     if options.compare:
-        tasks = (run.task_name,)
-        other = load(options.compare, options.seed, options.device, tasks, options.trust)
+        other = load(options.compare, options.seed, options.device, (run.task_name,))
         require_same_classes(run, other)
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
     with writing(options.out):
@@ -199,7 +198,6 @@ def _options() -> Namespace:
                         help="folder; default: %(default)s")  # fmt: skip
     parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     parser.add_argument("--device", default="auto", help=DEVICE)
-    add_trust(parser)
     return parser.parse_args()
 
 

@@ -117,11 +117,6 @@ def _table() -> Node:
     return yaml.safe_load(text)
 
 
-def part_targets() -> list[str]:
-    """Returns the current and former paths of all parts of runs."""
-    return [*_names()]
-
-
 @functools.cache
 def _names() -> dict[str, str]:
     """Maps current and former paths of classes and functions to names."""
