@@ -6,16 +6,13 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from malicious import Malicious
 from torch_geometric.io.planetoid import read_file
 
-from oversmoothing.errors import InputError
 from oversmoothing.lab.data.fetch import catalogue, ensure
 from oversmoothing.lab.data.unpickle import restricted
-from oversmoothing.lab.data.voc import read_onehot
 
 
 @pytest.fixture
@@ -83,25 +80,3 @@ def test_pickle_and_torch_load_are_given_back():
         raise RuntimeError
     after = pickle.load, pickle.loads, os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     assert before == after
-
-
-def save(path: Path, content: object) -> Path:
-    np.save(path, np.array(content, dtype=object), allow_pickle=True)
-    return path
-
-
-def refused(path: Path, named: str) -> None:
-    with pytest.raises(InputError, match=rf"labels\.npy: {named}"):
-        read_onehot(path)
-
-
-def test_lists_of_labels_are_arrays_and_dicts_alone(tmp_path, marker):
-    path = save(tmp_path / "labels.npy", {"im0": Malicious(marker)})
-    refused(path, "more than arrays and dicts")
-    path.write_bytes(path.read_bytes()[:128] + b"c_codecs\nencode\n(Vx\nVzip\ntR.")
-    refused(path, ".*it names the codec 'zip'")
-    assert not marker.exists()
-    for content in (b"", b"nothing", pickle.dumps({"im0": np.zeros(20)}), b"\x93NUMPY\x01\x00"):
-        path.write_bytes(content)
-        refused(path, "expected a .npy file")
-    refused(save(path, {"im0": np.ones(20), "im1": np.ones(7)}), ".*a vector of 7, not of 20 or 80")
