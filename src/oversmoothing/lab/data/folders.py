@@ -15,7 +15,6 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import (
     ImageSet,
     LabelledImages,
-    OnError,
     Zero,
     checked_names,
     checksum,
@@ -41,7 +40,6 @@ def load_classes(
     folder: str = "ImageNet",
     name: str = "imagenet",
     classes: str | None = None,
-    on_error: OnError = "stop",
 ) -> LabelledImages:
     """Opens a data set with one folder per class; lists the images without reading them.
 
@@ -54,7 +52,6 @@ def load_classes(
         name: of the data set.
         classes: file in ``root/folder`` that selects classes (ImageNet-100); each line begins with
             the name of a class folder. null: all folders of ``train``.
-        on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
         InputError: a folder or the list does not exist, a class has no images, or a class of
@@ -73,7 +70,6 @@ def load_classes(
         pil_image=files.pil_image,
         target=files.target,
         checksum=checksum(chosen, ids["train"], ids["val"]),
-        on_error=on_error,
     )
 
 
@@ -182,7 +178,6 @@ def load_masks(
     val: str = "val",
     classes: Literal["voc", "coco", "context", "coco_stuff"] | list[str] = "context",
     zero: Zero = "background",
-    on_error: OnError = "stop",
 ) -> ImageSet:
     """Opens a data set with masks and without image-level labels.
 
@@ -201,7 +196,6 @@ def load_masks(
         classes: names in the order of the label values, or the name of a known list.
         zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1, or value 0
             with ``zero="class"``.
-        on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
         InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
@@ -225,7 +219,6 @@ def load_masks(
         mask_files={id: mask_files[id] for id in every},
         present={},
         checksum=short_hash([names, ids[train], ids[val], zero]),
-        on_error=on_error,
         zero=zero,
     )
     for id in data.val[:LOOKED_AT]:

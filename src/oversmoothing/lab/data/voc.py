@@ -14,7 +14,6 @@ from oversmoothing.lab.data.image_set import (
     IGNORE,
     ImageSet,
     Labels,
-    OnError,
     check_values,
     checked_names,
     listing,
@@ -40,7 +39,6 @@ def load(
     masks: str | None = "SegmentationClassAug",
     labels: str | None = "masks",
     classes: Literal["voc", "coco"] | list[str] = "voc",
-    on_error: OnError = "stop",
     cache: str = "outputs/cache",
 ) -> ImageSet:
     """Opens a data set in VOC's layout.
@@ -60,7 +58,6 @@ def load(
         labels: source of the image-level labels. ``masks``: classes with a pixel. Else the name of
             a JSON file, see ``from_file``. null: none; every training image must have a mask.
         classes: names of label values 1, 2, …, or the name of a known list.
-        on_error: at a damaged training image: stop, or skip it with a warning.
         cache: folder for labels that were read from masks.
 
     Raises:
@@ -91,7 +88,6 @@ def load(
         mask_files=mask_files,
         present=present,
         checksum=short_hash([names, train_ids, val_ids, sorted(present.items())]),
-        on_error=on_error,
     )
 
 
