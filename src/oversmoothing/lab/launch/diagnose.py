@@ -11,7 +11,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from oversmoothing.lab.store.files import FORBIDDEN, offline, require_writable, 
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 512  # tokens of a text; longer ones are cut
-PATIENCE = 5  # seconds in which the hub must answer
 SIDE = 448  # pixels of images that a run evaluates at their own size
 
 
@@ -195,20 +193,14 @@ def _timm_model(name: str, weights: str | None) -> nn.Module:
             f"--weights: {weights} is no file; give a file of this model's weights, or --weights "
             "none for random ones"
         )
-    away = _without_hub() if weights is None else ""
     try:
         model = timm.create_model(name, pretrained=weights is None)
         if weights not in (None, "none"):
             load_checkpoint(model, weights, weights_only=True)
     except Exception as error:  # the hub, its HTTP library and torch may raise any error
         which = "published weights" if weights is None else f"--weights {weights}"
-        why = (
-            f"{away}, and they are not in the cache"
-            if away and isinstance(error, OSError)
-            else described(error)
-        )
         raise InputError(
-            f"timm:{name}: {which}: cannot be loaded ({why}); give a file of this "
+            f"timm:{name}: {which}: cannot be loaded ({described(error)}); give a file of this "
             "model's weights, --weights FILE, or --weights none for random ones"
         ) from error
     return model
@@ -283,40 +275,13 @@ def _images(name: str, files: list[Path], batch: int, model: Any) -> Iterator[di
 
 
 def _loaded(name: str, kind: Any, way: str = "") -> Any:
-    away = not Path(name).is_dir() and _without_hub()
     try:
-        return kind.from_pretrained(name, local_files_only=bool(away))
+        return kind.from_pretrained(name, local_files_only=offline())
     except Exception as error:  # the hub, its HTTP library and tokenizers may raise any error
-        why = (
-            f"{away}, and it is not in the cache"
-            if away and isinstance(error, OSError)
-            else described(error)
-        )
         raise InputError(
-            f"hf:{name}: {kind.__name__} cannot load it ({why}); expected a name on the hub or a "
-            f"folder that save_pretrained wrote{way}"
+            f"hf:{name}: {kind.__name__} cannot load it ({described(error)}); expected a name on "
+            f"the hub or a folder that save_pretrained wrote{way}"
         ) from error
-
-
-@cache
-def _without_hub() -> str:
-    """Says why only the cache of the hub's files is read; empty: the hub answers.
-
-    The hub's library would try for a minute.
-    """
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    if offline():
-        return FORBIDDEN
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE=1"
-    try:
-        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
-    except Exception:  # that of its HTTP library
-        constants.HF_HUB_OFFLINE = True  # timm has no argument for it
-        return "the hub cannot be reached"
-    return ""
 
 
 # Runs of this package, on the validation data of the run
