@@ -150,7 +150,8 @@ def main() -> int:
         other = load(options.compare, options.seed, options.device, (run.task_name,))
         require_same_classes(run, other)
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
-    if any(options.out.resolve() == Path(word).resolve().parent for word in options.images):
+    given = [Path(word).resolve() for word in options.images if Path(word).exists()]
+    if options.out.resolve() in [path.parent for path in given]:
         raise InputError(f"--out {options.out}: holds an image; choose another, which keeps it")
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
