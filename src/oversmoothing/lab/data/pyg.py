@@ -17,7 +17,7 @@ from torch import Tensor
 from oversmoothing.errors import InputError, described, meant, reason_of, shortened
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data import splits
-from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
+from oversmoothing.lab.data.graph import Graph, build, kept, labels
 from oversmoothing.lab.data.loading import seeded
 from oversmoothing.lab.store.files import FORBIDDEN, alone, offline, short_sha256
 
@@ -32,7 +32,6 @@ def load(
     name: str | None = None,
     split: int | Literal["each"] = 0,
     split_sizes: list[float] | None = None,
-    features: FeatureKind = "own",
     row_normalize: bool = False,
     undirected: bool = True,
     weights: bool = True,
@@ -54,8 +53,6 @@ def load(
         split_sizes: None: the data set's own masks. Otherwise ten random splits are drawn, by
             fractions of every class, such as [0.6, 0.2, 0.2], or by numbers of training nodes of
             every class, validation nodes and test nodes, such as [20, 500, 1000].
-        features: ``own``, or one-hot features: ``degree`` of the number of neighbours, ``identity``
-            of the node.
         row_normalize: divide each feature row by its sum + 1e-6.
         undirected: add the reverse of every edge; False keeps the data set's directions.
         weights: use edge weights, if there are any.
@@ -89,7 +86,6 @@ def load(
         num_nodes=data.num_nodes,
         weights=_weights(name, data) if weights else None,
         undirected=undirected,
-        features=features,
         row_normalize=row_normalize,
     )
 
