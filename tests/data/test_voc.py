@@ -280,16 +280,6 @@ def test_coco_stuff_is_found_in_subfolders_without_lists(stuff):
     assert listed.train == ("b",) and torch.equal(listed.mask("c"), data.mask("test2014/c"))
 
 
-def test_zero_may_be_the_first_class(stuff):
-    refused(lambda: load_stuff(stuff, zero="class"), "label values [171], expected 0 to 170 or 255")
-    write(stuff, "images", "annotations", "test2014/c", "_labelTrainIds.png", 0, 170)
-    data = load_stuff(stuff, zero="class")
-    assert data.mask("test2014/c")[0, :3].tolist() == [0, 170, 255]
-    refused(
-        lambda: data.mask("train2014/a"), "a_labelTrainIds.png: label values [171]", "data.classes"
-    )
-
-
 def test_folders_that_do_not_fit_are_refused(context, stuff):
     refused(
         lambda: load_context(context, classes="voc"), "c.png: label values [59]", "data.classes"

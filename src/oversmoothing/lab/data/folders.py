@@ -194,8 +194,7 @@ def load_masks(
         train: training images: ``lists/<train>.txt``, or the subfolder.
         val: validation images, given in the same way.
         classes: names in the order of the label values, or the name of a known list.
-        zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1, or value 0
-            with ``zero="class"``.
+        zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1.
 
     Raises:
         InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
