@@ -4,7 +4,6 @@ The second is the layout of PASCAL Context, COCO-Stuff and other data sets.
 """
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -137,26 +136,18 @@ def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
 
 
 def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Lists the ids of a part, sorted; warns of files and subfolders that are left out."""
+    """Lists the ids of a part, sorted; other files and subfolders are left out."""
     ids: list[str] = []
-    left: list[Path] = []
     for name in classes:
         place = base / part / name
         names = [*filter(_shown, os.listdir(place))] if place.is_dir() else []
         files = sorted(file for file in names if file.lower().endswith(SUFFIXES))
-        left += [place / file for file in names if not file.lower().endswith(SUFFIXES)]
         if not files:
             raise InputError(
                 f"{base / part}: class {name} has no image in {place}; fetch its images, or list "
                 "the other classes in a file, data.classes"
             )
         ids += [f"{part}/{name}/{file}" for file in files]
-    if left:
-        warnings.warn(
-            f"{base / part}: {len(left)} entries of class folders are left out (first {left[0]}); "
-            f"expected files that end in {', '.join(SUFFIXES)}",
-            stacklevel=2,
-        )
     return tuple(ids)
 
 
