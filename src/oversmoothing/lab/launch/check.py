@@ -228,11 +228,11 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
             known[text] = _complaints(part, config, steps[part])
         return known[text]
 
-    for part in [part for part in steps if part not in {"data", *found}]:
-        lines += told(part)
-    absent = []
+    own = [line for part in steps if part not in {"data", *found} for line in told(part)]
+    lines, absent = lines + own, []
     try:
-        lines = lines or _network_problems(config, partial(_built, config, values, known))
+        if not (own or found):
+            lines += _network_problems(config, partial(_built, config, values, known))
     except Absent as error:
         absent = [str(error)]
     ready = "data" in steps and not lines  # last, as it may download them
@@ -345,6 +345,8 @@ def _network_problems(config: DictConfig, built: Callable[[str], Any]) -> list[s
     Raises:
         Absent: there is no file of weights.
     """
+    if "backbone" in _needs(config) and not config.backbone:
+        return []
     try:
         task: Task = built("task")
         toy = Parts([*map(built, AGGREGATORS)], built("backbone"), built("trainer"), task.toy)
