@@ -38,7 +38,7 @@ def test_replayed_steps_are_the_eager_ones_bit_by_bit(
         return read_weights(weights_path(run_folder(config), 0))
 
     tapes = use_tapes(monkeypatch)
-    monkeypatch.setattr(energy, "Lattice", lambda f, fixed: Lattice(f, fixed=True))
+    monkeypatch.setattr(energy, "_plan", partial(Lattice, fixed=True))
     eager = weights("trainer.cuda_graph=false")
     assert not tapes
     replayed = weights()

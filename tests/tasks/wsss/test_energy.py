@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oversmoothing.lab.tasks.wsss import energy as module
 from oversmoothing.lab.tasks.wsss.energy import dense_energy
 
 H, W = 16, 20
@@ -20,13 +19,6 @@ def scene():
     labels[:, :6, :9] = 255
     box = torch.tensor([[0, H, 0, W], [2, 11, 5, 18]])
     return images, logits, labels, box
-
-
-@pytest.fixture
-def exact(monkeypatch):
-    """Filters by the explicit matrix."""
-    matrix = lambda f, S: torch.exp(-0.5 * torch.cdist(f, f).square()) @ S  # noqa: E731
-    monkeypatch.setattr(module, "filtered", matrix)
 
 
 def explicit(images, logits, labels, box, sigma_rgb=15.0, sigma_xy=100.0):
@@ -51,35 +43,46 @@ def explicit(images, logits, labels, box, sigma_rgb=15.0, sigma_xy=100.0):
 
 
 @pytest.mark.parametrize("sigma_rgb, sigma_xy", [(15.0, 100.0), (80.0, 10.0)])
-def test_value_and_gradient_are_the_definition(scene, exact, sigma_rgb, sigma_xy) -> None:
+def test_value_and_gradient_are_the_definition(scene, sigma_rgb, sigma_xy) -> None:
     sigmas = {"sigma_rgb": sigma_rgb, "sigma_xy": sigma_xy}
     value, gradient = explicit(*scene, **sigmas)
-    energy = dense_energy(*scene, **sigmas)
+    energy = dense_energy(*scene, **sigmas, filter="exact")
     torch.testing.assert_close(energy, value, rtol=1e-6, atol=0)
     torch.testing.assert_close(torch.autograd.grad(energy, scene[1])[0], gradient)
 
 
-def test_no_gradient_outside_the_box_nor_where_the_gate_is_shut(scene) -> None:
+def test_lattice_is_near_the_definition(scene) -> None:
+    value, gradient = explicit(*scene, sigma_rgb=60.0)
+    energy = dense_energy(*scene, sigma_rgb=60.0)
+    assert energy.item() == pytest.approx(value.item(), rel=0.05)
+    found = torch.autograd.grad(energy, scene[1])[0]
+    assert (found - gradient).norm() / gradient.norm() < 0.25
+
+
+@pytest.mark.parametrize("filter", ["exact", "lattice", "toco"])
+def test_no_gradient_outside_the_box_nor_where_the_gate_is_shut(scene, filter) -> None:
     images, logits, labels, box = scene
     with torch.no_grad():
         logits[0, 3, 8:14, 4:12] = 1000.0  # certain: max S = 1
-    dense_energy(images, logits, labels, box).backward()
+    dense_energy(images, logits, labels, box, filter=filter).backward()
     assert (logits.grad[1, :, 12:] == 0).all()
     assert (logits.grad[1, :, :, 18:] == 0).all()
     assert (logits.grad[0, :, 8:14, 10:12] == 0).all()
     assert (logits.grad[0, :, :8, 14:] != 0).any()
 
 
-def test_parts_of_a_batch_add_up(scene, exact) -> None:
-    whole = dense_energy(*scene)
-    parts = [dense_energy(*(x[i : i + 1] for x in scene), num_images=2) for i in (0, 1)]
+def test_parts_of_a_batch_add_up(scene) -> None:
+    whole = dense_energy(*scene, filter="exact")
+    parts = [
+        dense_energy(*(x[i : i + 1] for x in scene), filter="exact", num_images=2) for i in (0, 1)
+    ]
     torch.testing.assert_close(sum(parts), whole)
 
 
-def test_odd_sizes_and_bfloat16(scene, exact) -> None:
+def test_odd_sizes_and_bfloat16(scene) -> None:
     images, logits, labels, box = (x[..., :-1] if x.dim() > 2 else x for x in scene)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        energy = dense_energy(images.float(), logits.bfloat16(), labels, box)
+        energy = dense_energy(images.float(), logits.bfloat16(), labels, box, filter="exact")
     assert energy.dtype == torch.float32
-    expected = dense_energy(images, logits, labels, box)
+    expected = dense_energy(images, logits, labels, box, filter="exact")
     assert energy.item() == pytest.approx(expected.item(), rel=1e-2)

@@ -67,11 +67,11 @@ def test_every_loss_is_its_definition_for_two_images_of_a_batch_of_five() -> Non
     part = {"image": images, "label": label, "batch_size": 5, "box": box, "pseudo": pseudo}
     part["counts"] = count_labels(pseudo)
     weights = {"aux_weight": 0.5, "seg_weight": 0.3, "reg_weight": 0.2, "start": 3}
-    method = Method(**weights, sigma_rgb=12.0, sigma_xy=40.0)
+    method = Method(**weights, filter="exact", sigma_rgb=12.0, sigma_xy=40.0)
     objective = Objective(method, nn.Linear(1, 1))
     assert not objective.joined(2) and objective.joined(3)
     found = objective.losses(lambda image, segment: Outputs(cls, aux, seg), part, 3)
-    energy = dense_energy(images, seg, pseudo, box, 12.0, 40.0, num_images=5)
+    energy = dense_energy(images, seg, pseudo, box, 12.0, 40.0, filter="exact", num_images=5)
     expected = {
         "cls": 2 / 5 * F.multilabel_soft_margin_loss(cls, label),
         "aux": 0.5 * 2 / 5 * F.multilabel_soft_margin_loss(aux, label),

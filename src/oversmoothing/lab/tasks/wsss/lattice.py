@@ -46,7 +46,7 @@ class Lattice:
         elif not fits:
             raise InputError(
                 "bilateral filter: the features span too many standard deviations to number the "
-                "lattice points; choose larger σ"
+                "lattice points; choose larger σ, or for L_reg task.method.filter=exact"
             )
         keys, order = keys.flatten().sort()
         lattice, vertex, self.splat_start = _distinct(keys, fixed)

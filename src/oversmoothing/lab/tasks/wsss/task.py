@@ -247,6 +247,7 @@ class Objective(BaseObjective):
             part["box"],
             sigma_rgb=method.sigma_rgb,
             sigma_xy=method.sigma_xy,
+            filter=method.filter,
             num_images=part["batch_size"],
         )
 
