@@ -11,11 +11,11 @@ CASES = pyg centering em slopes cures applied wsss_step
 TABLES := $(filter-out cures,$(shell sed -n 's/^  \([a-z0-9_]*\):$$/\1/p' results/expected/*.yaml))
 FIGURES = fig1 fig2 propositions layers hem_fig3 hem_fig4 elbo cost curves deep_gcns measures training \
   cures claims hero speed
-TARGETS = help tables setup lock demo test lint docs data numbers report bench gpu torture tune clean \
+TARGETS = help tables setup lock demo test lint docs data numbers report bench gpu tune clean \
   distclean
 # Only what the command line sets counts: the environment may hold a MINUTES of another program.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-UNKNOWN := $(strip $(filter-out ARGS DATA_ROOT KILLS MINUTES PYTHON VENV,$(GIVEN)))
+UNKNOWN := $(strip $(filter-out ARGS DATA_ROOT MINUTES PYTHON VENV,$(GIVEN)))
 $(if $(UNKNOWN),$(error $(UNKNOWN): no variable of this Makefile, so nothing was run; \
   options go into ARGS, as in `make table5 ARGS="--data cora"`))
 
@@ -31,7 +31,7 @@ help:  ## list the targets
 	@echo "  $(FIGURES)" | fold -s -w 96 | sed '2,$$s/^/  /'
 	@echo
 	@echo "  ARGS=\"--data cora\"     options of the command, which \`oversmoothing table --help\` lists"
-	@echo "  MINUTES=12, KILLS=20   time on a GPU; kills of each task"
+	@echo "  MINUTES=12             time on a GPU"
 	@echo "  DATA_ROOT=data         folder of all data; also read from the environment"
 	@echo "  PYTHON=python3.12      makes the environment VENV=.venv"
 
@@ -114,10 +114,6 @@ bench: setup  ## speed and memory, compared with plain forms and torch-geometric
 
 gpu: setup  ## what needs a GPU, most valuable first, for some minutes
 	$(PY) benchmarks/gpu.py --minutes $(or $(MINUTES),12) $(ARGS)
-
-torture: setup  ## test kills at random moments, a full disk, damaged files
-	@$(PY) -c 'import pytest' 2>/dev/null || $(INSTALL) -e '.[dev]'
-	OVERSMOOTHING_INTERRUPTIONS=$(or $(KILLS),20) $(PY) -m pytest -q tests/test_interrupted.py
 
 clean:  ## remove the environment and the built documentation
 	rm -rf $(VENV) site .site

@@ -1,10 +1,8 @@
 """Runs that are killed, short of disk or damaged, and go on as if nothing had happened.
 
-OVERSMOOTHING_INTERRUPTIONS is the number of kills at random moments, of every task in turn: 2, or
-some thousand for a night. golden.py stops all tasks within a step; here processes die from outside.
+golden.py stops all tasks within a step; here processes die from outside.
 """
 
-import os
 import random
 import resource
 import signal
@@ -21,7 +19,7 @@ sys.path.append(str(Path(__file__).parent / "golden"))
 from golden_described import described  # noqa: E402
 from golden_runs import train  # noqa: E402
 
-TRIALS = int(os.environ.get("OVERSMOOTHING_INTERRUPTIONS", 2))
+TRIALS = 2  # kills at random moments, of every task in turn
 LONGER = {  # a small run ends before anybody can kill it
     "nodes": ["trainer.epochs=50", "seeds=[0,1]", "aggregator@then=layernorm"],
     "nodes_pyg": ["trainer.epochs=40"],

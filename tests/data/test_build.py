@@ -74,12 +74,6 @@ def test_features_with_few_entries_are_kept_sparse(dtype):
     assert kept.values().numel() == N and torch.equal(kept.to_dense(), x)
 
 
-def test_features_can_be_one_hot():
-    assert torch.equal(make(features="identity", x=None).x.to_dense(), torch.eye(N))
-    degrees = make(features="degree", x=None).x.to_dense()
-    assert degrees.argmax(dim=1).tolist() == [1, 2, 2, 2, 2, 1] and degrees.sum() == N
-
-
 def test_rows_are_normalised_dense_and_sparse():
     for x in (X, torch.eye(N, 70) * torch.tensor([[0], [2], [1], [1], [1], [1]])):  # an empty row
         rows = make(x=x, row_normalize=True).x.to_dense()
@@ -103,14 +97,6 @@ def test_the_checksum_is_that_of_features_labels_and_edges():
     same, other = make(x=X.double()), make(x=X + 1)
     assert make().checksum == same.checksum != other.checksum
     assert make(weights=torch.ones(5) * 2).checksum != make().checksum
-
-
-def test_a_degree_counts_no_self_loop():
-    edges = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 1, 2, 3]])
-    nodes = torch.arange(4)
-    masks = nodes < 2, nodes == 2, nodes == 3
-    graph = build("toy", None, nodes % 2, edges, masks, 4, features="degree")
-    assert graph.x.to_dense().argmax(dim=1).tolist() == [1, 1, 1, 1]
 
 
 def test_isolated_nodes_are_counted_not_refused():

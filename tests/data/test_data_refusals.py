@@ -57,7 +57,7 @@ CALLS: dict[Callable, list[tuple[str, dict]]] = {  # function -> what is named, 
     ],
     chosen: [("data.split", {"split": 10})],
     make: [
-        ("data.features", {"x": None}),
+        ("no node features", {"x": None}),
         ("features (6, F)", {"x": X[:5]}),
         ("features", {"x": X * NAN}),
         ("data.row_normalize", {"x": -X, "row_normalize": True}),

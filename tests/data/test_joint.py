@@ -128,5 +128,5 @@ def test_batches_of_masked_crops(tmp_path):
     assert set(batch["name"]) <= set(data.train)
     for path in (base / "SegmentationClassAug").iterdir():
         truncate(path)
-    with pytest.raises(InputError, match=r"\.png: cannot be read .*data.on_error=skip"):
+    with pytest.raises(InputError, match=r"\.png: cannot be read"):
         list(train_batches(data, sample, 4, 1, seed=0, workers=0))

@@ -1,11 +1,9 @@
-"""Batches depend only on seed and number, not on workers; damaged images stop or are skipped."""
+"""Batches depend only on seed and number, not on workers."""
 
 import dataclasses
-import itertools
 import random
 import subprocess
 import sys
-import warnings
 from functools import partial
 
 import numpy as np
@@ -33,7 +31,7 @@ def data(base):
 @pytest.fixture
 def broken(tmp_path):
     base = make(tmp_path, num_train=7)
-    data = load(base, on_error="skip")
+    data = load(base)
     truncate(base / "JPEGImages/im3.jpg")
     return data
 
@@ -109,34 +107,9 @@ def test_the_global_generators_are_left_alone(data, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stopping_at_a_damaged_image_says_one_line(broken, workers):
-    stopping = dataclasses.replace(broken, on_error="stop")
     with pytest.raises(InputError) as caught:
-        batches(stopping, workers=workers)
+        batches(broken, workers=workers)
     assert str(caught.value).count("\n") == 0 and "im3.jpg: cannot be read" in str(caught.value)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_skipped_image_is_replaced_with_one_warning(broken, expected, workers):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        got = batches(broken, workers=workers)
-    shown = [str(w.message) for w in caught if w.category is UserWarning]  # not Python's, of forks
-    assert len(shown) == 1 and "im3.jpg" in shown[0]
-    names, clean = ([n for b in one for n in b["name"]] for one in (got, expected))
-    assert "im3" not in names
-    for i, (name, before) in enumerate(itertools.zip_longest(names, clean)):
-        if before == "im3":
-            epoch = 7 * (i // 7)
-            assert name == clean[epoch + (i + 1 - epoch) % 7] or i + 1 >= len(clean)
-        else:
-            assert name == before
-
-
-def test_nothing_readable_is_an_error(broken, tmp_path):
-    for path in (tmp_path / "VOC2012/JPEGImages").iterdir():
-        path.write_bytes(b"")
-    with pytest.raises(InputError, match="no training image can be read"):
-        batches(broken)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from in_process import here
 from PIL import Image
 from voc_folder import load, make, truncate, write_list
 
 from oversmoothing.errors import InputError
 from oversmoothing.lab.data import folders, voc
 from oversmoothing.lab.data.image_set import ImageSet, class_names, read_mask, write_mask
-
-BOX = "<object><name>{}</name><difficult>{}</difficult></object>"
 
 
 @pytest.fixture
@@ -135,11 +132,6 @@ def test_the_real_subset(data_root, tmp_path):
         assert data.mask(id).shape == data.image(id).shape[1:]
 
 
-def write_boxes(base: Path, id: str, boxes: list[tuple[str, int]]) -> None:
-    text = "".join(BOX.format(*box) for box in boxes)
-    (base / f"Annotations/{id}.xml").write_text(f"<annotation>{text}</annotation>")
-
-
 def test_labels_from_masks_are_read_once(base, monkeypatch):
     first = load(base).present
     assert first["im0"] == (1, 20) and first["im5"] == (6, 20)
@@ -159,18 +151,6 @@ def test_a_mask_that_is_overwritten_in_place_is_read_again(base):
     assert load(base).present["im0"] == (7,)
 
 
-def test_boxes_count_difficult_objects_too(base):
-    for i in range(8):
-        write_boxes(base, f"im{i}", [("cat", 0), ("cat", 0), ("person", 1)])
-    assert load(base, labels="xml").present["im0"] == (8, 15)
-    write_boxes(base, "im1", [("unicorn", 0)])
-    refused(lambda: load(base, labels="xml"), "im1.xml: unknown class 'unicorn'")
-    (base / "Annotations/im1.xml").write_text("<annotation>")
-    refused(lambda: load(base, labels="xml"), "im1.xml: cannot be read")
-    (base / "Annotations/im1.xml").unlink()
-    refused(lambda: load(base, labels="xml"), "1 of 6 images (im1) have no image-level label")
-
-
 def test_a_list_holds_names_or_values(base):
     content = {f"im{i}": ["dog", "cat"] if i % 2 else [12, 8] for i in range(8)}
     (base / "labels.json").write_text(json.dumps(content))
@@ -178,19 +158,6 @@ def test_a_list_holds_names_or_values(base):
     assert set(data.present.values()) == {(8, 12)}
     absolute = load(base, labels=str(base / "labels.json"))
     assert absolute.checksum == data.checksum
-
-
-def test_the_real_list_agrees_with_the_masks(data_root, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "labels.json"
-    real = data_root / "VOC2012/cls_labels_onehot.npy"
-    assert here(["data", "labels", str(real), "--out", str(out)], monkeypatch) == 0
-    assert "labels of 12031 images" in capsys.readouterr().out
-    options = {"train": "train_subset", "val": "val_subset", "cache": str(tmp_path)}
-    listed = voc.load(str(data_root), labels=str(out), **options).present
-    seen = voc.load(str(data_root), **options).present
-    # Boxes without a pixel of their own in the mask are in the list only; never the other way.
-    assert all(set(seen[id]) <= set(listed[id]) for id in seen)
-    assert sum(seen[id] == listed[id] for id in seen) == 1355  # of 1,481
 
 
 def without(path: str) -> Callable[[Path], None]:
@@ -311,16 +278,6 @@ def test_coco_stuff_is_found_in_subfolders_without_lists(stuff):
         (stuff / "imagesLists" / f"{part}.txt").write_text(ids)
     listed = load_stuff(stuff, lists="imagesLists", train="train", val="test")
     assert listed.train == ("b",) and torch.equal(listed.mask("c"), data.mask("test2014/c"))
-
-
-def test_zero_may_be_the_first_class(stuff):
-    refused(lambda: load_stuff(stuff, zero="class"), "label values [171], expected 0 to 170 or 255")
-    write(stuff, "images", "annotations", "test2014/c", "_labelTrainIds.png", 0, 170)
-    data = load_stuff(stuff, zero="class")
-    assert data.mask("test2014/c")[0, :3].tolist() == [0, 170, 255]
-    refused(
-        lambda: data.mask("train2014/a"), "a_labelTrainIds.png: label values [171]", "data.classes"
-    )
 
 
 def test_folders_that_do_not_fit_are_refused(context, stuff):

@@ -130,8 +130,8 @@ def test_all_mistakes_of_a_command_come_together() -> None:
     keys += ["task.layer_metrics", "aggregator.gamma", "trainer.lr"]
     assert lines(line)[0].startswith("--cofg=job")
     assert [x.split(":")[0] for x in lines(line.replace("--cofg=job", ""))] == keys
-    built = "aggregator=centered aggregator.warmup=-1 backbone.depth=0 trainer.lr=-1 device=cup"
-    keys = ["trainer.lr", "aggregator.warmup", "device", "backbone.depth"]
+    built = "aggregator=centered aggregator.warmup=-1 trainer.lr=-1 device=cup"
+    keys = ["trainer.lr", "aggregator.warmup", "device"]
     assert [found.split(":")[0] for found in lines(built)] == keys
     parts = ["trainer", "data", "backbone"]  # that do not fit each other
     assert [found.split(":")[0] for found in lines("task=rank")] == parts

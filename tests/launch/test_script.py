@@ -95,7 +95,6 @@ MISTAKES = {  # command -> what the only line names
     "figure cures --layers x": "--layers",
     "figure cures --graph Cora": "--graph",  # no prefix of an option counts
     "figure hem_fig3 --step-sizes a": "--step-sizes",
-    "data labels onehot.npy": "--out",
     "report results": "results",
 }
 

@@ -14,7 +14,7 @@ SIZE = (20, 30)
 def make(root: Path, num_train: int = 6, num_val: int = 2) -> Path:
     """``root/VOC2012``; image i shows classes 1 + i mod 20 and 20, and an ignored border."""
     base = root / "VOC2012"
-    for folder in ("JPEGImages", "SegmentationClassAug", "Annotations", "ImageSets/Segmentation"):
+    for folder in ("JPEGImages", "SegmentationClassAug", "ImageSets/Segmentation"):
         (base / folder).mkdir(parents=True)
     ids = [f"im{i}" for i in range(num_train + num_val)]
     for i, id in enumerate(ids):

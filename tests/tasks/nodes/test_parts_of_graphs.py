@@ -1,11 +1,11 @@
-"""Parts of a graph: draws of batches, blocks of channels, and refusals."""
+"""Parts of a graph: draws of batches, and refusals."""
 
 import sys
 from typing import Any
 
 import pytest
 import torch
-from small_parts import N, batches, graph, networks
+from small_parts import N, batches, graph
 
 from oversmoothing.aggregators.centered import Centered
 from oversmoothing.errors import InputError
@@ -17,7 +17,6 @@ from oversmoothing.lab.tasks.nodes import Nodes
 from oversmoothing.lab.tasks.nodes_minibatch import (
     ClusterAdam,
     RandomNodeAdam,
-    in_blocks,
     rows,
 )
 
@@ -51,33 +50,6 @@ def test_metis_makes_parts_of_like_size_with_few_edges_between() -> None:
     assert part.bincount().tolist() == pytest.approx([25] * 4, abs=2)
     assert (part[edges[0]] != part[edges[1]]).sum() <= 8
     assert torch.equal(part, nodes_minibatch.metis(edges, 100, 4))
-
-
-@pytest.mark.parametrize(
-    ("conv", "options", "divides"),
-    [
-        ("GCNConv", {}, True),
-        ("SAGEConv", {}, True),
-        ("GATConv", {}, True),
-        ("GCN2Conv", {}, True),
-        ("TransformerConv", {}, False),  # scalar products over all channels
-        ("SAGEConv", {"aggr": ["mean", "max"]}, False),  # means of all channels, then maxima
-    ],
-)
-def test_convolutions_in_blocks_of_channels_are_the_same(
-    conv: str, options: dict, divides: bool
-) -> None:
-    given = graph()
-    gamma = None if options else -0.5  # no aggregator acts inside several aggregations
-    net = networks(given, gamma, conv=conv, options=options, hidden=12).nets[0].eval()
-    whole = net(given.x, given.edges.flip(0))
-    before = {name: sorted(vars(module)) for name, module in net.named_modules()}
-    with in_blocks(net):
-        numbers = {m.decomposed_layers for m in net.modules() if hasattr(m, "decomposed_layers")}
-        assert torch.allclose(net(given.x, given.edges.flip(0)), whole, rtol=0, atol=1e-14)
-    assert (numbers != {1}) == divides
-    assert torch.equal(net(given.x, given.edges.flip(0)), whole)
-    assert before == {name: sorted(vars(module)) for name, module in net.named_modules()}
 
 
 def test_rows_of_sparse_features() -> None:

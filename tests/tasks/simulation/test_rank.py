@@ -74,14 +74,6 @@ def test_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert log[0] == log[1] and log[0].count("\n") == 12
 
 
-def test_every_keeps_the_last_depth(tmp_path: Path) -> None:
-    simulate(tmp_path / "some", [0], every=5)
-    simulate(tmp_path / "all", [0])
-    some, whole = curves(tmp_path / "some"), curves(tmp_path / "all")
-    assert list(some["depth"]) == [5, 10, 12]
-    assert np.array_equal(some["effective_rank"], whole["effective_rank"][:, [4, 9, 11]])
-
-
 def test_without_gammas_any_aggregator_will_do(tmp_path: Path) -> None:
     result = run_task(Rank(), tmp_path, BACKBONE, [LayerNorm, NoAggregator], [0])[0]
     assert result["gammas"] is None and len(result["final_rank"]) == 1

@@ -38,12 +38,11 @@ def scene():
     return torch.rand(2, 3, 12, 10, dtype=torch.float64), torch.rand(2, 4, 12, 10).double()
 
 
-@pytest.mark.parametrize("toco_compat", [False, True])
-def test_equals_its_formula_in_chunks_of_rows(scene, toco_compat, monkeypatch) -> None:
+def test_equals_its_formula_in_chunks_of_rows(scene, monkeypatch) -> None:
     monkeypatch.setattr("oversmoothing.lab.tasks.wsss.par.CPU_CHUNK", 1)
     images, masks = scene
-    refined = PAR((1, 2, 4, 24), iterations=3, toco_compat=toco_compat)(images, masks)
-    expected = explicit(images[1], masks[1], (1, 2, 4, 24), 3) / (1 if toco_compat else 1.01**3)
+    refined = PAR((1, 2, 4, 24), iterations=3)(images, masks)
+    expected = explicit(images[1], masks[1], (1, 2, 4, 24), 3) / 1.01**3
     torch.testing.assert_close(refined[1], expected, rtol=1e-10, atol=0)
 
 

@@ -34,12 +34,11 @@ def test_features_that_no_lattice_has_room_for(size: float) -> None:
         Lattice(features)
 
 
-@pytest.mark.parametrize("toco_compat", [False, True])
-def test_pixel_adaptive_refinement(toco_compat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixel_adaptive_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     images, masks = (torch.rand(2, C, 13, 17) for C in (3, 9))
     images[0, :, :6] = 0.5  # σ is 0 in flat regions
-    par = PAR(dilations=(1, 4), iterations=2, toco_compat=toco_compat)
+    par = PAR(dilations=(1, 4), iterations=2)
     expected = par(images, masks), par.affinity(images)
     use_interpreter(monkeypatch)
     found = par(images, masks), par.affinity(images)

@@ -99,8 +99,6 @@ class Augment:
         jitter_p: probability of the jitter.
         grey: probability of a grey image.
         blur: probability of a Gaussian blur of standard deviation U[0.1, 2] pixels.
-        toco_compat: mirror the crop once more with probability 1/2 without mirroring its box, as
-            ToCo's code does. Half of the boxes of narrow images are then wrong.
 
     Raises:
         InputError: a value is out of range.
@@ -115,7 +113,6 @@ class Augment:
         jitter_p: float = 0.8,
         grey: float = 0.2,
         blur: float = 1.0,
-        toco_compat: bool = False,
     ) -> None:
         in_order = len(scale) == 2 and 0 < scale[0] <= scale[1]
         strengths = len(jitter) == 4 and min(jitter) >= 0 and jitter[3] <= 0.5
@@ -129,7 +126,7 @@ class Augment:
         )
         self.crop, self.scale = crop, tuple(scale)
         self.flip, self.jitter_p, self.grey, self.blur = flip, jitter_p, grey, blur
-        self.strengths, self.toco_compat = tuple(jitter), toco_compat
+        self.strengths = tuple(jitter)
 
     @cached_property
     def jitter(self) -> nn.Module:
@@ -146,8 +143,6 @@ class Augment:
         Shapes: RGB image -> (3, S, S) uint8, (4,) int64.
         """
         crop, box = self._cropped(image)
-        if self.toco_compat and _happens(0.5):
-            crop = ImageOps.mirror(crop)
         return to_tensor(self._recoloured(crop)), torch.tensor(box)
 
     def _cropped(self, image: Image.Image) -> tuple[Image.Image, list[int]]:

@@ -4,7 +4,6 @@ The second is the layout of PASCAL Context, COCO-Stuff and other data sets.
 """
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,6 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.data.image_set import (
     ImageSet,
     LabelledImages,
-    OnError,
     Zero,
     checked_names,
     checksum,
@@ -41,7 +39,6 @@ def load_classes(
     folder: str = "ImageNet",
     name: str = "imagenet",
     classes: str | None = None,
-    on_error: OnError = "stop",
 ) -> LabelledImages:
     """Opens a data set with one folder per class; lists the images without reading them.
 
@@ -54,7 +51,6 @@ def load_classes(
         name: of the data set.
         classes: file in ``root/folder`` that selects classes (ImageNet-100); each line begins with
             the name of a class folder. null: all folders of ``train``.
-        on_error: at a damaged training image: stop, or skip it with a warning.
 
     Raises:
         InputError: a folder or the list does not exist, a class has no images, or a class of
@@ -73,7 +69,6 @@ def load_classes(
         pil_image=files.pil_image,
         target=files.target,
         checksum=checksum(chosen, ids["train"], ids["val"]),
-        on_error=on_error,
     )
 
 
@@ -141,26 +136,18 @@ def _listed(path: Path, base: Path, known: set[str]) -> tuple[str, ...]:
 
 
 def _images(base: Path, part: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Lists the ids of a part, sorted; warns of files and subfolders that are left out."""
+    """Lists the ids of a part, sorted; other files and subfolders are left out."""
     ids: list[str] = []
-    left: list[Path] = []
     for name in classes:
         place = base / part / name
         names = [*filter(_shown, os.listdir(place))] if place.is_dir() else []
         files = sorted(file for file in names if file.lower().endswith(SUFFIXES))
-        left += [place / file for file in names if not file.lower().endswith(SUFFIXES)]
         if not files:
             raise InputError(
                 f"{base / part}: class {name} has no image in {place}; fetch its images, or list "
                 "the other classes in a file, data.classes"
             )
         ids += [f"{part}/{name}/{file}" for file in files]
-    if left:
-        warnings.warn(
-            f"{base / part}: {len(left)} entries of class folders are left out (first {left[0]}); "
-            f"expected files that end in {', '.join(SUFFIXES)}",
-            stacklevel=2,
-        )
     return tuple(ids)
 
 
@@ -182,7 +169,6 @@ def load_masks(
     val: str = "val",
     classes: Literal["voc", "coco", "context", "coco_stuff"] | list[str] = "context",
     zero: Zero = "background",
-    on_error: OnError = "stop",
 ) -> ImageSet:
     """Opens a data set with masks and without image-level labels.
 
@@ -199,9 +185,7 @@ def load_masks(
         train: training images: ``lists/<train>.txt``, or the subfolder.
         val: validation images, given in the same way.
         classes: names in the order of the label values, or the name of a known list.
-        zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1, or value 0
-            with ``zero="class"``.
-        on_error: at a damaged training image: stop, or skip it with a warning.
+        zero: meaning of value 0, see ``ImageSet``. The first of ``classes`` has value 1.
 
     Raises:
         InputError: a folder, list, image or mask is missing, or one of the first masks of ``val``
@@ -225,7 +209,6 @@ def load_masks(
         mask_files={id: mask_files[id] for id in every},
         present={},
         checksum=short_hash([names, ids[train], ids[val], zero]),
-        on_error=on_error,
         zero=zero,
     )
     for id in data.val[:LOOKED_AT]:

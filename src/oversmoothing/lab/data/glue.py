@@ -65,9 +65,6 @@ TASKS: dict[str, Glue] = {
 }
 
 
-OnError = Literal["stop", "skip"]
-
-
 @dataclass(frozen=True)
 class Text:
     """One or two sentences with a class (0, 1, …) or a score."""
@@ -90,7 +87,6 @@ class TextSet:
         parts: ids of the texts of each evaluation part, among them ``val``.
         vocabulary: file with one WordPiece token per line; None: the hub's tokenizer is used.
         checksum: short hash of texts, labels and vocabulary.
-        on_error: what to do at broken lines.
     """
 
     name: str
@@ -101,7 +97,6 @@ class TextSet:
     parts: Mapping[str, tuple[str, ...]]
     vocabulary: Path | None
     checksum: str
-    on_error: OnError = "stop"
 
     @property
     def val(self) -> tuple[str, ...]:
@@ -119,7 +114,6 @@ def load(
     task: Name = "sst2",
     name: str = "sst2",
     vocabulary: str | None = "bert-base-uncased-vocab.txt",
-    on_error: OnError = "stop",
 ) -> TextSet:
     """Reads the training and development sets of a task.
 
@@ -133,17 +127,17 @@ def load(
         name: name of the data set.
         vocabulary: WordPiece vocabulary, a file in ``folder``; None: the hub's tokenizer of the
             backbone, which also replaces a missing file if the task comes from the hub.
-        on_error: what to do at a broken line of the training file (QQP has some): stop, or skip it
-            with a warning.
+
+    Broken lines of the training file, which QQP has, are left out with a warning.
 
     Raises:
-        InputError: a file or column is missing, a line is broken, or neither files nor hub are
-            available.
+        InputError: a file or column is missing, a line of the development set is broken, or
+            neither files nor hub are available.
     """
     glue, base = TASKS[task], Path(root) / folder
     source = base / glue.folder
     local = source.is_dir()
-    read = _files(source, glue, on_error) if local else from_hub(task, glue, source)
+    read = _files(source, glue) if local else from_hub(task, glue, source)
     words = _vocabulary(base / vocabulary, local) if vocabulary else None
     texts = {f"{file}:{n}": text for file, lines in read.items() for n, text in lines.items()}
     ids = {file: tuple(f"{file}:{n}" for n in lines) for file, lines in read.items()}
@@ -156,7 +150,6 @@ def load(
         parts={part: ids[file] for part, file in glue.val.items()},
         vocabulary=words,
         checksum=_checksum(texts, words),
-        on_error=on_error,
     )
 
 
@@ -173,18 +166,18 @@ def _vocabulary(path: Path, local: bool) -> Path | None:
     return None
 
 
-def _files(folder: Path, glue: Glue, on_error: str) -> dict[str, dict[int, Text]]:
+def _files(folder: Path, glue: Glue) -> dict[str, dict[int, Text]]:
     """Returns the texts by file and line number."""
     found = {}
     for file in ("train", *glue.val.values()):
         path = folder / f"{file}.tsv"
-        found[file] = dict(_read(path, glue, file == "train", on_error))
+        found[file] = dict(_read(path, glue, file == "train"))
         if not found[file]:
             raise InputError(f"{path}: no sentence in it; download it again")
     return found
 
 
-def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[int, Text]]:
+def _read(path: Path, glue: Glue, train: bool) -> Iterator[tuple[int, Text]]:
     """Yields the line number, from 1, and the text of every line."""
     lines = _lines(path)
     columns, first = (list(glue.header), 1) if glue.header else (lines[0].split("\t"), 2)
@@ -201,8 +194,6 @@ def _read(path: Path, glue: Glue, train: bool, on_error: str) -> Iterator[tuple[
         except InputError as error:
             if not train:
                 raise
-            if on_error == "stop":
-                raise InputError(f"{error}, or skip such lines with data.on_error=skip") from error
             broken.append(str(error))
     if broken:
         warnings.warn(f"{broken[0]}; skipped lines: {len(broken)}", stacklevel=3)

@@ -213,7 +213,6 @@ def to_csr(x: Tensor) -> Tensor:
 
 DENSITY = 0.1  # features with a smaller fraction of non-zero entries are stored as CSR
 Masks = tuple[Tensor, Tensor, Tensor]
-FeatureKind = Literal["own", "degree", "identity"]
 
 
 def build(
@@ -225,7 +224,6 @@ def build(
     num_nodes: int,
     weights: Tensor | None = None,
     undirected: bool = True,
-    features: FeatureKind = "own",
     row_normalize: bool = False,
     checksum: str | None = None,
     metric: Metric = "accuracy",
@@ -243,8 +241,6 @@ def build(
         num_nodes: N.
         weights: of the edges, (E,) or (E, 1).
         undirected: add the other direction of every edge; of two weights the larger one counts.
-        features: ``own``: x; ``degree``: one-hot of the number of neighbours; ``identity``: one-hot
-            of the node.
         row_normalize: divide each feature row by its sum + 1e-6.
         checksum: of the raw files; None: that of features, labels, edges and weights.
         metric: see ``Graph``.
@@ -254,7 +250,7 @@ def build(
     """
     y = labels(name, y, num_nodes)
     edges, weights = entries(name, edge_index, weights, num_nodes, undirected)
-    x = _one_hot(features, edges, num_nodes) if features != "own" else real(name, x, num_nodes)
+    x = real(name, x, num_nodes)
     x = normalised(name, x) if row_normalize else x
     classes = int(y.max()) + 1
     checksum = checksum or _checksum(x, y, edges, weights)
@@ -334,10 +330,7 @@ def _weights(name: str, weights: Tensor, num_edges: int) -> Tensor:
 def real(name: str, x: Tensor | None, num_nodes: int) -> Tensor:
     """Checks and converts features: float32 (N, F), CSR if they are sparse enough, else dense."""
     if x is None or x.numel() == 0:
-        raise InputError(
-            f"data {name}: it has no node features; choose one-hot ones with data.features=degree "
-            "or data.features=identity"
-        )
+        raise InputError(f"data {name}: it has no node features; choose another data set")
     if x.dim() != 2 or x.shape[0] != num_nodes:
         raise InputError(
             f"data {name}: expected features ({num_nodes}, F), got {tuple(x.shape)}; fix the raw "
@@ -366,18 +359,6 @@ def normalised(name: str, x: Tensor) -> Tensor:
     values = x.values() / (sums + 1e-6)[rows]
     pattern = (x.crow_indices(), x.col_indices())
     return torch.sparse_csr_tensor(*pattern, values, x.shape, check_invariants=True)
-
-
-def _one_hot(features: FeatureKind, edges: Tensor, num_nodes: int) -> Tensor:
-    """Returns one-hot features of the nodes or of their number of neighbours, in CSR."""
-    columns = torch.arange(num_nodes)
-    if features == "degree":
-        columns = edges[0][edges[0] != edges[1]].bincount(minlength=num_nodes)
-    ones, shape = torch.ones(num_nodes), (num_nodes, int(columns.max()) + 1)
-    with warnings.catch_warnings():  # torch warns that CSR is in beta
-        warnings.simplefilter("ignore", UserWarning)
-        pointers = torch.arange(num_nodes + 1)
-        return torch.sparse_csr_tensor(pointers, columns, ones, shape, check_invariants=True)
 
 
 def _checksum(*tensors: Tensor | None) -> str:

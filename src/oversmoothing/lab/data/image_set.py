@@ -21,8 +21,7 @@ from oversmoothing.errors import InputError, reason_of
 from oversmoothing.lab.store.files import short_sha256
 
 Labels = dict[str, tuple[int, ...]]  # id -> label values 1 … K in ascending order
-OnError = Literal["stop", "skip"]
-Zero = Literal["background", "ignored", "class"]
+Zero = Literal["background", "ignored"]
 IGNORE = 255  # in a mask: the pixel is not counted; in a prediction: no decision
 
 
@@ -34,17 +33,16 @@ class ImageSet:
 
     Args:
         name: of the data set.
-        classes: the K names; label value k is ``classes[k - 1]`` unless ``zero`` is ``class``.
+        classes: the K names; label value k is ``classes[k - 1]``.
         train: ids, each with at least one class.
         val: ids.
         image_files: id -> JPEG.
         mask_files: id -> palette PNG; ids may be missing.
         present: id -> label values of the classes in the image; ids of ``val`` may be missing.
         checksum: short hash of names, lists and labels; pixels are not hashed.
-        on_error: what to do at a damaged training image: ``stop``, or ``skip`` it and use another.
-        zero: meaning of value 0 in a mask file: ``background``, a label before the classes;
-            ``ignored``; or the first ``class``, so that value k is ``classes[k]``. 255 is always
-            ignored. Without background, :meth:`mask` counts the classes from 0.
+        zero: meaning of value 0 in a mask file: ``background``, a label before the classes, or
+            ``ignored``, as 255 always is. Without background, :meth:`mask` counts the classes
+            from 0.
     """
 
     name: str
@@ -55,7 +53,6 @@ class ImageSet:
     mask_files: Mapping[str, str]
     present: Labels
     checksum: str
-    on_error: OnError = "stop"
     zero: Zero = "background"
 
     @property
@@ -88,7 +85,7 @@ class ImageSet:
         path = self.mask_files[id]
         mask = read_mask(path)
         self._require_size(id, tuple(mask.shape))
-        highest = len(self.classes) - (self.zero == "class")
+        highest = len(self.classes)
         if ((mask > highest) & (mask != IGNORE)).any():
             check_values(mask.unique().tolist(), highest, path)
         if self.zero == "ignored":
@@ -153,7 +150,6 @@ class LabelledImages:
         pil_image: id -> RGB image; raises InputError at a damaged file.
         target: id -> k.
         checksum: short hash of all content that results depend on, see ``checksum``.
-        on_error: what to do at a damaged training image: ``stop``, or ``skip`` it and use another.
     """
 
     name: str
@@ -163,7 +159,6 @@ class LabelledImages:
     pil_image: Callable[[str], Image.Image]
     target: Callable[[str], int]
     checksum: str
-    on_error: OnError = "stop"
 
     def image(self, id: str) -> Tensor:
         """The image as a tensor. Shapes: -> (3, H, W), uint8, RGB."""

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,14 +29,11 @@ class Examples(Protocol):
 
     name: str
     train: Sequence[Any]  # ids
-    on_error: str  # stop at a damaged example, or skip it
 
 
 @dataclass(eq=False)
 class Batches:
     """Maps the number of a batch to this process's slice of the batch.
-
-    The slice also has the key ``skipped``, with one message for each damaged example.
 
     Args:
         repeats: number of consecutive uses of an id; the length of an epoch does not change
@@ -58,28 +54,14 @@ class Batches:
         self.orders: dict[int, list[int]] = {}
 
     def __call__(self, i: int) -> Example:
-        size, skipped = self.batch_size // self.world, []
+        size = self.batch_size // self.world
         first = i * self.batch_size + self.rank * size
-        examples = [self._example(first + j, skipped) for j in range(size)]
-        return self.collate(examples) | {"skipped": skipped}
+        return self.collate([self._example(first + j) for j in range(size)])
 
-    def _example(self, position: int, skipped: list[str]) -> Example:
-        """Reads the example at a position, counted over epochs; skips damaged ones if allowed."""
+    def _example(self, position: int) -> Example:
+        """Reads the example at a position, counted over epochs."""
         epoch, place = divmod(position, len(self.data.train))
-        order = self._order(epoch)
-        for k in range(len(order)):
-            id = self.data.train[order[(place + k) % len(order)]]
-            try:
-                return self._drawn(id, position)
-            except InputError as error:
-                if self.data.on_error == "stop":
-                    raise InputError(f"{error}, or set data.on_error=skip") from error
-                skipped.append(str(error))
-        raise InputError(
-            f"data {self.data.name}: no training image can be read; fetch the data again"
-        )
-
-    def _drawn(self, id: Any, position: int) -> Example:
+        id = self.data.train[self._order(epoch)[place]]
         with torch.random.fork_rng(devices=[]):  # torch.manual_seed would seed accelerators too
             torch.default_generator.manual_seed(mixed_seed(self.seed, "augment", position))
             return self.sample(id)
@@ -150,7 +132,7 @@ def train_batches(
     that no example is left out. The global random generators are neither used nor changed.
 
     Args:
-        data: training examples; ``on_error`` says what to do with a damaged one.
+        data: training examples.
         sample: id -> example, a dict of tensors and other values, ``name`` among them; it may draw
             from torch's generator.
         batch_size: B, over all processes.
@@ -171,7 +153,7 @@ def train_batches(
             f"batch_size: expected a multiple of the {world} processes, got {batch_size}"
         )
     batches = Batches(data, sample, batch_size, seed, rank, world, collate, repeats)
-    return _warned(read_ahead(batches, range(start, iterations), workers))
+    return read_ahead(batches, range(start, iterations), workers)
 
 
 def evaluation_items(
@@ -180,8 +162,7 @@ def evaluation_items(
     """Yields images of any size, one by one, in the order of ``ids``.
 
     An item has ``name``, ``image`` (3, H, W) uint8, ``mask`` (H, W) uint8, and ``label`` (K,), None
-    for an image without label. Damaged images are never skipped, not even with
-    ``data.on_error=skip``, since a mean over fewer images would be another number.
+    for an image without label.
 
     Raises:
         InputError: a damaged image or mask.
@@ -230,17 +211,6 @@ def _item(data: "ImageSet", id: str) -> dict[str, Any]:
         "mask": data.mask(id),
         "label": data.label(id) if id in data.present else None,
     }
-
-
-def _warned(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Warns of skipped images, once per file."""
-    known = set()
-    for batch in batches:
-        for message in batch.pop("skipped"):
-            if message not in known:
-                known.add(message)
-                warnings.warn(f"{message}; another image is used instead", stacklevel=3)
-        yield batch
 
 
 class _Guarded(Dataset):

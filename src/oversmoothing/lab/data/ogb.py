@@ -1,7 +1,7 @@
 """Node classification of the Open Graph Benchmark (Hu et al., 2020), from its raw files.
 
 https://arxiv.org/abs/2005.00687. The package ``ogb`` is not used, since it asks questions on the
-terminal and unpickles its files without restriction.
+terminal.
 """
 
 import warnings

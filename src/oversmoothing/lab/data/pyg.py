@@ -17,9 +17,8 @@ from torch import Tensor
 from oversmoothing.errors import InputError, described, meant, reason_of, shortened
 from oversmoothing.lab.arguments import is_required, signature, signature_problems
 from oversmoothing.lab.data import splits
-from oversmoothing.lab.data.graph import FeatureKind, Graph, build, kept, labels
+from oversmoothing.lab.data.graph import Graph, build, kept, labels
 from oversmoothing.lab.data.loading import seeded
-from oversmoothing.lab.data.unpickle import restricted
 from oversmoothing.lab.store.files import FORBIDDEN, alone, offline, short_sha256
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ def load(
     name: str | None = None,
     split: int | Literal["each"] = 0,
     split_sizes: list[float] | None = None,
-    features: FeatureKind = "own",
     row_normalize: bool = False,
     undirected: bool = True,
     weights: bool = True,
@@ -55,8 +53,6 @@ def load(
         split_sizes: None: the data set's own masks. Otherwise ten random splits are drawn, by
             fractions of every class, such as [0.6, 0.2, 0.2], or by numbers of training nodes of
             every class, validation nodes and test nodes, such as [20, 500, 1000].
-        features: ``own``, or one-hot features: ``degree`` of the number of neighbours, ``identity``
-            of the node.
         row_normalize: divide each feature row by its sum + 1e-6.
         undirected: add the reverse of every edge; False keeps the data set's directions.
         weights: use edge weights, if there are any.
@@ -90,7 +86,6 @@ def load(
         num_nodes=data.num_nodes,
         weights=_weights(name, data) if weights else None,
         undirected=undirected,
-        features=features,
         row_normalize=row_normalize,
     )
 
@@ -146,9 +141,7 @@ def _weights(name: str, data: "Data") -> Tensor | None:
 def read(
     kind: type["Dataset"], options: dict[str, Any], root: Path, cache: Path, seed: int = 0
 ) -> "Dataset":
-    """Builds a data set; raw files are downloaded if missing.
-
-    Pickles among its files may hold arrays and tensors only. Only one process at a time builds it.
+    """Builds a data set; raw files are downloaded if missing. One process at a time builds it.
 
     Args:
         kind: class of ``torch_geometric.datasets``.
@@ -158,12 +151,12 @@ def read(
         seed: used if the data set draws its graph.
 
     Raises:
-        InputError: files are missing, cannot be downloaded or would run code, a folder cannot be
-            written, or the class refuses its options.
+        InputError: files are missing or cannot be downloaded, a folder cannot be written, or the
+            class refuses its options.
     """
     name = kind.__name__
     processed = cache.with_name(f"{cache.name}-pyg-{importlib.metadata.version('torch-geometric')}")
-    with alone(processed / "files", "paths.cache"), all_seeded(seed), restricted():
+    with alone(processed / "files", "paths.cache"), all_seeded(seed):
         try:
             return _built(kind, options, root, processed / "files")
         except InputError:
@@ -171,11 +164,6 @@ def read(
         except (OSError, http.client.HTTPException) as error:
             raise _absent(name, root, error) from error
         except Exception as error:  # torch-geometric may raise any error
-            if "weights only" in str(error).lower() or "it names" in str(error):
-                raise InputError(
-                    f"data {name}: a file below {root} holds more than arrays and tensors "
-                    f"({_reason(error)}), so it is not read; delete it to download it again"
-                ) from error
             raise InputError(
                 f"data.options: {name} refuses {options} ({_reason(error)}); its documentation in "
                 "torch_geometric.datasets names the values"
@@ -191,6 +179,7 @@ def _built(
     present = processed.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)  # pickles name moved parts of numpy
         try:
             return made(**where, **options)
         except Exception:

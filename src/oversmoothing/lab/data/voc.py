@@ -3,14 +3,10 @@
 import hashlib
 import json
 import os
-import pickle
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
-from xml.etree import ElementTree
-
-import numpy as np
 
 from oversmoothing.checks import require
 from oversmoothing.errors import InputError
@@ -18,17 +14,14 @@ from oversmoothing.lab.data.image_set import (
     IGNORE,
     ImageSet,
     Labels,
-    OnError,
     check_values,
     checked_names,
-    class_names,
     listing,
     opened,
     require_values,
     short_hash,
 )
 from oversmoothing.lab.data.loading import evenly_spaced
-from oversmoothing.lab.data.unpickle import load as unpickled
 from oversmoothing.lab.store.files import write_text
 
 LISTS = "ImageSets/Segmentation"
@@ -46,12 +39,11 @@ def load(
     masks: str | None = "SegmentationClassAug",
     labels: str | None = "masks",
     classes: Literal["voc", "coco"] | list[str] = "voc",
-    on_error: OnError = "stop",
     cache: str = "outputs/cache",
 ) -> ImageSet:
     """Opens a data set in VOC's layout.
 
-    Image-level labels that come from masks or boxes are read once and cached.
+    Image-level labels that come from masks are read once and cached.
 
     Args:
         root: folder with the data; nothing is written to it. Holds ``folder`` or
@@ -63,12 +55,10 @@ def load(
         val: list of validation images.
         num_train: number of training images to use, evenly spaced in their list; null: all.
         masks: folder of the masks; null: there are no masks, so mIoU cannot be measured.
-        labels: source of the image-level labels. ``masks``: classes with a pixel. ``xml``: classes
-            with a box in Annotations, difficult ones included. Else the name of a JSON file, see
-            ``from_file``. null: no labels; every training image must have a mask.
+        labels: source of the image-level labels. ``masks``: classes with a pixel. Else the name of
+            a JSON file, see ``from_file``. null: none; every training image must have a mask.
         classes: names of label values 1, 2, …, or the name of a known list.
-        on_error: at a damaged training image: stop, or skip it with a warning.
-        cache: folder for labels that were read from masks or boxes.
+        cache: folder for labels that were read from masks.
 
     Raises:
         InputError: a folder, list, image, mask of ``val`` or label of ``train`` is missing; without
@@ -98,7 +88,6 @@ def load(
         mask_files=mask_files,
         present=present,
         checksum=short_hash([names, train_ids, val_ids, sorted(present.items())]),
-        on_error=on_error,
     )
 
 
@@ -114,7 +103,7 @@ def _chosen(ids: tuple[str, ...], number: int | None) -> tuple[str, ...]:
 def _require_without_masks(labels: str | None) -> None:
     """Raises InputError if the image-level labels need masks."""
     if labels == "masks":
-        raise InputError("data.labels: masks need data.masks; set data.labels to xml or a file")
+        raise InputError("data.labels: masks need data.masks; set data.labels to a file")
     if labels is None:
         raise InputError("data.labels: null needs data.masks; set one of the two")
 
@@ -131,11 +120,7 @@ def _labels(
     if labels is None:
         return {}
     if labels == "masks":
-        return cached(from_masks, masks, classes, cache)
-    if labels == "xml":
-        found = listing(base / "Annotations", ".xml")
-        files = {id: found[id] for id in ids if id in found}
-        return cached(from_xml, files, classes, cache)
+        return cached(masks, classes, cache)
     listed = from_file(base / labels, classes)
     return {id: listed[id] for id in ids if id in listed}
 
@@ -257,36 +242,8 @@ def from_masks(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
     return labels
 
 
-def from_xml(files: Mapping[str, str], classes: Sequence[str]) -> Labels:
-    """Reads the classes with at least one bounding box in VOC's annotations.
-
-    Objects marked ``difficult`` count too: they are in the image.
-
-    Args:
-        files: id -> XML file.
-        classes: the K names.
-
-    Raises:
-        InputError: a file cannot be read or names an unknown class.
-    """
-    return {name: _of_boxes(path, classes) for name, path in files.items()}
-
-
-def _of_boxes(path: str, classes: Sequence[str]) -> tuple[int, ...]:
-    try:
-        boxes = ElementTree.parse(path).getroot().findall("object")
-        found = {(box.findtext("name") or "").strip() for box in boxes}
-    except (OSError, ElementTree.ParseError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from error
-    if unknown := sorted(found - set(classes)):
-        raise InputError(f"{path}: unknown class {unknown[0]!r}; expected VOC's names")
-    return tuple(sorted(classes.index(name) + 1 for name in found))
-
-
 def from_file(path: Path, classes: Sequence[str]) -> Labels:
     """Reads a JSON object: id -> class names, or label values 1 … K.
-
-    ``oversmoothing data labels`` makes one from the pickled ``cls_labels_onehot.npy``.
 
     Raises:
         InputError: the file is missing, is not JSON of this form, or names an unknown class.
@@ -295,8 +252,8 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, xml or a "
-            "file made by oversmoothing data labels"
+            f"{path}: cannot be read as JSON ({error}); data.labels: expected masks, or a JSON "
+            "file of image id -> list of class names"
         ) from error
     number = {name: k for k, name in enumerate(classes, 1)}
     number |= {k: k for k in number.values()}
@@ -309,59 +266,20 @@ def from_file(path: Path, classes: Sequence[str]) -> Labels:
         ) from error
 
 
-def read_onehot(path: Path) -> dict[str, list[str]]:
-    """Reads image id -> class names from cls_labels_onehot.npy, a pickled dict of 0/1 vectors.
-
-    Vectors of 20 entries are VOC's classes, of 80 entries COCO's. The pickle is read by the
-    restricted unpickler, which builds nothing but arrays and dicts.
-
-    Raises:
-        InputError: the file cannot be read, holds something else, or would run code.
-    """
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else None
-            (header or np.lib.format.read_array_header_2_0)(file)
-            content = unpickled(file).item()
-        return {str(name): _names(np.asarray(vector)) for name, vector in content.items()}
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path}: more than arrays and dicts ({error}), so it is not read; set data.labels to "
-            "masks or xml instead"
-        ) from error
-    except (Exception, MemoryError) as error:  # numpy may raise any error for a damaged file
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: expected a .npy file with a pickled dict ({why})") from error
-
-
-def _names(vector: np.ndarray) -> list[str]:
-    kinds = {20: "voc", 80: "coco"}
-    if vector.size not in kinds:
-        raise ValueError(f"a vector of {vector.size}, not of 20 or 80, entries")
-    names = class_names(kinds[vector.size])
-    return [names[i] for i in vector.ravel().nonzero()[0]]
-
-
-def cached(
-    compute: Callable[[Mapping[str, str], Sequence[str]], Labels],
-    files: Mapping[str, str],
-    classes: Sequence[str],
-    cache: Path,
-) -> Labels:
-    """Returns ``compute(files, classes)`` and caches it as JSON.
+def cached(files: Mapping[str, str], classes: Sequence[str], cache: Path) -> Labels:
+    """Returns ``from_masks(files, classes)`` and caches it as JSON.
 
     The cached result is used as long as the files have the same sizes and modification times.
     """
     stats = {os.path.realpath(path): os.stat(path) for path in files.values()}
     changed = {path: (found.st_size, found.st_mtime_ns) for path, found in stats.items()}
-    key = [VERSION, compute.__name__, changed, list(files), list(classes)]
+    key = [VERSION, from_masks.__name__, changed, list(files), list(classes)]
     path = cache / "labels" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     try:
         kept = json.loads(path.read_text("utf-8"))
         return {name: tuple(kept[name]) for name in files}
     except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
         pass
-    labels = compute(files, classes)
+    labels = from_masks(files, classes)
     write_text(path, json.dumps(labels), "paths.cache")
     return labels

@@ -23,7 +23,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from oversmoothing.aggregators.base import Aggregator, make
-from oversmoothing.aggregators.none import NoAggregator
 from oversmoothing.errors import Absent, InputError, install, lack
 from oversmoothing.lab.arguments import build, signature, signature_problems
 from oversmoothing.lab.launch.config import one_line
@@ -201,8 +200,8 @@ def _is_library(filename: str) -> bool:
 def all_problems(config: DictConfig, known: Known) -> list[str]:
     """Lists the mistakes in a composed config, one line each.
 
-    Parts with correct names and types are built once; the network is built on the task's toy data.
-    Data come last, if all else is right. Of a finished run only the device is checked.
+    Parts with correct names and types are built once. If all are right, the network is built on the
+    task's toy data, and data come last. Of a finished run only the device is checked.
 
     Args:
         config: composed.
@@ -221,7 +220,7 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
             "of oversmoothing.lab.tasks.base",
         ]
     lines += _fit_problems(config)
-    broken, values, steps = {*found}, OmegaConf.to_container(config, resolve=True), _steps(config)
+    values, steps = OmegaConf.to_container(config, resolve=True), _steps(config)
 
     def told(part: str) -> list[str]:
         text = json.dumps([part, config.task._target_, values[part]])
@@ -229,12 +228,11 @@ def all_problems(config: DictConfig, known: Known) -> list[str]:
             known[text] = _complaints(part, config, steps[part])
         return known[text]
 
-    for part in [part for part in steps if part not in {"data", *found}]:
-        lines += told(part)
-        broken |= {part} if told(part) else set()
-    absent = []
+    own = [line for part in steps if part not in {"data", *found} for line in told(part)]
+    lines, absent = lines + own, []
     try:
-        lines += _network_problems(config, broken, partial(_built, config, values, known))
+        if not (own or found):
+            lines += _network_problems(config, partial(_built, config, values, known))
     except Absent as error:
         absent = [str(error)]
     ready = "data" in steps and not lines  # last, as it may download them
@@ -341,35 +339,29 @@ def _built(config: DictConfig, values: dict[str, Any], known: Known, part: str) 
     return known[text]
 
 
-def _network_problems(
-    config: DictConfig, broken: set[str], built: Callable[[str], Any]
-) -> list[str]:
-    """Builds the network on toy data without the broken parts; returns its error, if any.
+def _network_problems(config: DictConfig, built: Callable[[str], Any]) -> list[str]:
+    """Builds the network on toy data; returns its error, if any.
 
     Raises:
         Absent: there is no file of weights.
     """
-    if "backbone" in _needs(config) and ("backbone" in broken or not config.backbone):
+    if "backbone" in _needs(config) and not config.backbone:
         return []
-    left_out, name = broken & {"trainer", *AGGREGATORS}, short_name(config.task)
     try:
         task: Task = built("task")
-        kept = [NoAggregator if part in left_out else built(part) for part in AGGREGATORS]
-        trainer = None if "trainer" in left_out else built("trainer")
-        toy = Parts(kept, built("backbone"), trainer, task.toy)
+        toy = Parts([*map(built, AGGREGATORS)], built("backbone"), built("trainer"), task.toy)
         task.check(task.network(toy, [0], torch.device("cpu")), toy)
     except Absent:
         raise
     except InputError as error:
-        return [str(error)] if not left_out or str(error).startswith("backbone.") else []
+        return [str(error)]
     except TypeError as error:
         backbone, why = config.backbone._target_.split(".")[-1], str(error).splitlines()[0]
-        line = (
-            f"backbone: {backbone} does not fit task {name} ({why}); choose another with backbone=…"
-        )
+        return [
+            f"backbone: {backbone} does not fit task {short_name(config.task)} ({why}); choose "
+            "another with backbone=…"
+        ]
     except Exception as error:  # no memory, or a bug in a user's class
         why = lack(error) or reason(error)
-        line = f"backbone: {config.backbone._target_} cannot be built ({why})"
-    else:
-        return []
-    return [] if left_out else [line]
+        return [f"backbone: {config.backbone._target_} cannot be built ({why})"]
+    return []

@@ -11,7 +11,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,12 @@ from torch import Tensor, nn
 from oversmoothing.diagnosis.diagnose import diagnose
 from oversmoothing.errors import InputError, complain, described, install, meant
 from oversmoothing.lab.data.loading import evenly_spaced
-from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, whole
 from oversmoothing.lab.store.environment import device
 from oversmoothing.lab.store.files import FORBIDDEN, offline, require_writable, writing
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 512  # tokens of a text; longer ones are cut
-PATIENCE = 5  # seconds in which the hub must answer
 SIDE = 448  # pixels of images that a run evaluates at their own size
 
 
@@ -95,7 +93,6 @@ def _options() -> Namespace:
     parser.add_argument("--limit", type=whole(), default=64, help="number of samples; default: 64")
     parser.add_argument("--seed", type=SEED, help="seed of the run, or of random weights")
     parser.add_argument("--device", default="auto", help=DEVICE)
-    add_trust(parser)
     parser.add_argument("--out", type=Path, help="folder; default: outputs/diagnose/SOURCE")
     return parser.parse_args()
 
@@ -129,8 +126,7 @@ def find(options: Namespace) -> Subject:
                 f"{source}: no such run; did you mean timm:{source} or hf:{source}?"
             ) from error
     _refuse(options, "images", "text", "weights")
-    own = (options.seed, options.limit, options.batch, options.device, options.trust)
-    return of_run(source, *own)
+    return of_run(source, options.seed, options.limit, options.batch, options.device)
 
 
 def _refuse(options: Namespace, *names: str) -> None:
@@ -197,20 +193,14 @@ def _timm_model(name: str, weights: str | None) -> nn.Module:
             f"--weights: {weights} is no file; give a file of this model's weights, or --weights "
             "none for random ones"
         )
-    away = _without_hub() if weights is None else ""
     try:
         model = timm.create_model(name, pretrained=weights is None)
         if weights not in (None, "none"):
             load_checkpoint(model, weights, weights_only=True)
     except Exception as error:  # the hub, its HTTP library and torch may raise any error
         which = "published weights" if weights is None else f"--weights {weights}"
-        why = (
-            f"{away}, and they are not in the cache"
-            if away and isinstance(error, OSError)
-            else described(error)
-        )
         raise InputError(
-            f"timm:{name}: {which}: cannot be loaded ({why}); give a file of this "
+            f"timm:{name}: {which}: cannot be loaded ({described(error)}); give a file of this "
             "model's weights, --weights FILE, or --weights none for random ones"
         ) from error
     return model
@@ -285,40 +275,13 @@ def _images(name: str, files: list[Path], batch: int, model: Any) -> Iterator[di
 
 
 def _loaded(name: str, kind: Any, way: str = "") -> Any:
-    away = not Path(name).is_dir() and _without_hub()
     try:
-        return kind.from_pretrained(name, local_files_only=bool(away))
+        return kind.from_pretrained(name, local_files_only=offline())
     except Exception as error:  # the hub, its HTTP library and tokenizers may raise any error
-        why = (
-            f"{away}, and it is not in the cache"
-            if away and isinstance(error, OSError)
-            else described(error)
-        )
         raise InputError(
-            f"hf:{name}: {kind.__name__} cannot load it ({why}); expected a name on the hub or a "
-            f"folder that save_pretrained wrote{way}"
+            f"hf:{name}: {kind.__name__} cannot load it ({described(error)}); expected a name on "
+            f"the hub or a folder that save_pretrained wrote{way}"
         ) from error
-
-
-@cache
-def _without_hub() -> str:
-    """Says why only the cache of the hub's files is read; empty: the hub answers.
-
-    The hub's library would try for a minute.
-    """
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    if offline():
-        return FORBIDDEN
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE=1"
-    try:
-        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
-    except Exception:  # that of its HTTP library
-        constants.HF_HUB_OFFLINE = True  # timm has no argument for it
-        return "the hub cannot be reached"
-    return ""
 
 
 # Runs of this package, on the validation data of the run
@@ -330,7 +293,6 @@ def of_run(
     limit: int = 64,
     batch: int = 16,
     on: str = "auto",
-    trust: bool = False,
 ) -> Subject:
     """Loads a trained network, and reads validation examples as its evaluation does.
 
@@ -340,7 +302,6 @@ def of_run(
         limit: number of examples.
         batch: images in a forward pass; sentences come one by one.
         on: device, as in a config.
-        trust: as for ``load``.
 
     Raises:
         InputError: the run, its weights or its data are missing.
@@ -353,7 +314,7 @@ def of_run(
         "segmentation": _squashed,
         "glue": _sentences,
     }
-    run: Any = load(source, seed, on, tuple(readers), trust)
+    run: Any = load(source, seed, on, tuple(readers))
     ids = evenly_spaced(run.data.val, limit)
     described = f"{len(ids)} examples of {run.data.name} val, seed {run.seed}"
     return Subject(run.network.backbone, readers[run.task_name](run, ids, batch), described)

@@ -24,7 +24,7 @@ from oversmoothing.lab.arguments import build
 from oversmoothing.lab.data.image_set import ImageSet
 from oversmoothing.lab.launch.check import config_problems
 from oversmoothing.lab.launch.config import parse
-from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser
 from oversmoothing.lab.launch.trained import load, require_seed
 from oversmoothing.lab.store.environment import environment
 from oversmoothing.lab.store.files import read_or_set_aside, sha256, write_text
@@ -42,7 +42,7 @@ HOW = ("batch", "workers")  # settings that do not change results
 
 def main() -> int:
     options, words = _options(sys.argv[1:])
-    loaded = partial(load, on=options.device, trust=options.trust)
+    loaded = partial(load, on=options.device)
     run = loaded(options.run, (options.seed or [None])[0])
     trained = sorted(weights_of(run.folder, run.config))
     seeds = [*dict.fromkeys(options.seed or trained)]
@@ -181,7 +181,6 @@ def _options(argv: list[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--seed", type=SEED, nargs="+", help="default: all that were trained")
     parser.add_argument("--split", choices=("val", "train"), default="val", help="default: val")
     parser.add_argument("--device", default="auto", help=DEVICE)
-    add_trust(parser)
     return parser.parse_args([word for word in argv if word not in words]), words
 
 

@@ -1,32 +1,26 @@
-"""Downloads and verifies raw data, or converts ToCo's pickled image labels to JSON.
+"""Downloads and verifies raw data.
 
     oversmoothing data cora squirrel
     oversmoothing data voc --root data
-    oversmoothing data labels cls_labels_onehot.npy --out labels.json
 
 Exit codes: 0 if all data sets are complete, 2 if not.
 """
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from oversmoothing.errors import InputError, complain, meant
-from oversmoothing.lab.data import heterophilous, voc, voc_archives
+from oversmoothing.lab.data import heterophilous, voc_archives
 from oversmoothing.lab.data.fetch import Source, catalogue, ensure
 from oversmoothing.lab.data.planetoid import FOLDERS, folders
 from oversmoothing.lab.launch.script import Parser
-from oversmoothing.lab.store.files import write_text
 
 GRAPHS = [*FOLDERS, *get_args(heterophilous.Name)]
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["labels"]:
-        return _convert(sys.argv[2:])
     parser = Parser(__doc__)
     known = "graphs (default: all), or voc: VOC 2012 and SBD, a download of 3.4 GB"
     parser.add_argument("names", nargs="*", default=GRAPHS, help=known)
@@ -60,15 +54,3 @@ def _raw(name: str) -> dict[str, Sequence[Source]]:
     if name in FOLDERS:
         return {folder: catalogue()[folder] for folder in folders(name)}
     return {heterophilous.FOLDER: heterophilous.sources(name)}
-
-
-def _convert(words: list[str]) -> int:
-    """Writes the labels of a pickle as JSON, which loading cannot turn into code."""
-    parser = Parser("Converts ToCo's pickled image labels to JSON.", "oversmoothing data labels")
-    parser.add_argument("file", type=Path, help="ToCo's file cls_labels_onehot.npy")
-    parser.add_argument("--out", required=True, type=Path, help="a file for data.labels=…")
-    options = parser.parse_args(words)
-    labels = voc.read_onehot(options.file)
-    write_text(options.out, json.dumps(labels, indent=0))
-    print(f"{options.out}: labels of {len(labels)} images")
-    return 0

@@ -17,12 +17,13 @@ from oversmoothing.lab.data.augment import Photo, open_photo
 from oversmoothing.lab.data.image_set import to_array, to_float, write_mask
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import Column, coloured, draw_grid, heat, labels_in
-from oversmoothing.lab.launch.script import DEVICE, SEED, Parser, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, Parser
 from oversmoothing.lab.launch.trained import TrainedRun, load
 from oversmoothing.lab.store.files import writing
 from oversmoothing.lab.tasks.segmentation_network import multi_scale
 from oversmoothing.lab.tasks.wsss.pictures import draw_looks
 
+LONGEST = 512  # pixels of a side; larger images are scaled down
 Draw = Callable[[Photo], tuple[Figure, np.ndarray | None]]  # picture, mask (H, W) uint8
 
 
@@ -143,14 +144,15 @@ TASKS = {"wsss": of_wsss, "segmentation": of_segmentation}
 
 def main() -> int:
     options = _options()
-    require_own_files(options.images, options.out)
-    run = load(options.run, options.seed, options.device, tuple(TASKS), options.trust)
+    run = load(options.run, options.seed, options.device, tuple(TASKS))
     other = None
     if options.compare:
-        tasks = (run.task_name,)
-        other = load(options.compare, options.seed, options.device, tasks, options.trust)
+        other = load(options.compare, options.seed, options.device, (run.task_name,))
         require_same_classes(run, other)
     draw = TASKS[run.task_name](run, other, options.labels, options.crf)
+    given = [Path(word).resolve() for word in options.images if Path(word).exists()]
+    if options.out.resolve() in [path.parent for path in given]:
+        raise InputError(f"--out {options.out}: holds an image; choose another, which keeps it")
     with writing(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
     data, failed = None, False
@@ -158,27 +160,12 @@ def main() -> int:
         data = run.data
     for word in options.images:
         try:
-            photo = open_photo(word, data, options.longest)
-            print(*_save(*draw(photo), options.out / photo.name, options.pdf), sep="\n", flush=True)
+            photo = open_photo(word, data, LONGEST)
+            print(*_save(*draw(photo), options.out / photo.name), sep="\n", flush=True)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
             failed = True
     return 1 if failed else 0
-
-
-def require_own_files(images: list[str], out: Path) -> None:
-    """Raises InputError if a picture would replace an image, or another picture."""
-    found: dict[str, str] = {}
-    for word in images:
-        if out.resolve() == Path(word).resolve().parent and Path(word).exists():
-            raise InputError(
-                f"--out {out}: {word} lies there and could be replaced; choose another"
-            )
-        other = found.setdefault(Path(word).stem, word)
-        if other != word:
-            raise InputError(
-                f"{other}, {word}: both pictures would have the same name; use two --out folders"
-            )
 
 
 def _options() -> Namespace:
@@ -189,23 +176,15 @@ def _options() -> Namespace:
     parser.add_argument("--compare", help="another run of this task, shown beside it")
     parser.add_argument("--labels", help="cat,person; default: the image's, or what is found")
     parser.add_argument("--crf", action="store_true", help="refine the mask by a dense CRF")
-    parser.add_argument(
-        "--longest",
-        type=whole(),
-        default=512,
-        help="longest side in pixels; larger images are scaled down; default: 512",
-    )
     parser.add_argument("--out", type=Path, default=Path("outputs/predictions"),
                         help="folder; default: %(default)s")  # fmt: skip
-    parser.add_argument("--pdf", action="store_true", help="also save PDFs")
     parser.add_argument("--device", default="auto", help=DEVICE)
-    add_trust(parser)
     return parser.parse_args()
 
 
-def _save(figure: Figure, mask: np.ndarray | None, stem: Path, pdf: bool) -> list[Path]:
+def _save(figure: Figure, mask: np.ndarray | None, stem: Path) -> list[Path]:
     """Saves a picture and a mask, and returns the paths."""
-    paths = save(figure, stem, pdf)
+    paths = save(figure, stem)
     if mask is not None:
         paths.append(stem.with_name(f"{stem.name}-mask.png"))
         with writing(paths[-1]):

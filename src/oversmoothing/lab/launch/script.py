@@ -120,12 +120,6 @@ def whole(least: int = 1, most: int = 1_000_000) -> Callable[[str], int]:
 SEED = whole(0, 2**63 - 1)
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--trust`` to the parser of a command that reads the folder of a run."""
-    what = "run classes and functions of other packages that the run's config.yaml names"
-    parser.add_argument("--trust", action="store_true", help=what)
-
-
 def add_publish(parser: argparse.ArgumentParser, other: str = "") -> None:
     """Adds ``--publish``; ``target`` is the folder to write results to, by default ``outputs``.
 

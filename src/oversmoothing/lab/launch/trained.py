@@ -84,23 +84,21 @@ def load(
     seed: int | None = None,
     on: str = "auto",
     tasks: Sequence[str] = ("wsss",),
-    trust: bool = False,
 ) -> TrainedRun:
-    """Loads a trained network without running code from its files or code that they name.
+    """Loads a trained network; the config of its run may name any class, which is then called.
 
     Args:
         run: folder of a run, or its name or id below ``outputs``.
         seed: of the network; None: the first that was trained.
         on: device, as in a config.
         tasks: accepted tasks.
-        trust: let the config name classes and functions of other packages, which are then called.
 
     Raises:
         InputError: the run does not exist or is of another task; the seed has no weights; weights
-            are damaged or do not fit the config; or the config is wrong or names foreign code.
+            are damaged or do not fit the config; or the config is wrong.
     """
     folder = find(run)
-    config = config_of(folder, tasks, trust)
+    config = config_of(folder, tasks)
     if problems := run_problems(config):
         raise Problems([f"{folder / 'config.yaml'}: {line}" for line in problems])
     found = weights_of(folder, config)

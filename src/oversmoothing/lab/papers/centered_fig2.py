@@ -19,7 +19,7 @@ from oversmoothing.lab.drawing.files import save, write_csv
 from oversmoothing.lab.drawing.tokens import Results, draw_tokens, token_rows
 from oversmoothing.lab.launch import trained
 from oversmoothing.lab.launch.predict import require_same_classes
-from oversmoothing.lab.launch.script import SEED, add_trust
+from oversmoothing.lab.launch.script import SEED
 from oversmoothing.lab.launch.trained import TrainedRun
 from oversmoothing.lab.papers import RESULTS, figure_parser
 from oversmoothing.lab.report.results import merged_seeds, records_beside
@@ -42,12 +42,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=SEED, help="default: the first trained; 0 without runs")
     parser.add_argument("--known", action="store_true", help="masks among the labelled classes")
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
-    add_trust(parser)
     options = parser.parse_args(argv)
     runs = [
-        trained.load(
-            run or trained.of_command(words, options.seed or 0), options.seed, trust=options.trust
-        )
+        trained.load(run or trained.of_command(words, options.seed or 0), options.seed)
         for run, words in ((options.without, WITHOUT), (options.centered, CENTERED))
     ]
     ids = distinct_classes(runs[1].data, IMAGES)

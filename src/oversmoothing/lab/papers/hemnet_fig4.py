@@ -28,7 +28,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.grid import coloured
 from oversmoothing.lab.drawing.panels import STYLE
 from oversmoothing.lab.launch import trained
-from oversmoothing.lab.launch.script import DEVICE, SEED, add_trust, whole
+from oversmoothing.lab.launch.script import DEVICE, SEED, whole
 from oversmoothing.lab.papers import figure_parser
 from oversmoothing.lab.papers.hemnet_fig3 import Recorded, em_of, recording
 from oversmoothing.lab.tasks.segmentation_network import Segmenter, fitting, whole_image
@@ -47,10 +47,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--number", type=whole(), default=3, help="bases, and channels, to show")
     parser.add_argument("--device", default="auto", help=DEVICE)
     parser.add_argument("--stem", type=Path, help="path of the figure, without .png")
-    add_trust(parser)
     options = parser.parse_args(argv)
     folder = options.run or trained.of_command(RUN, options.seed)
-    run = trained.load(folder, options.seed, options.device, ("segmentation",), options.trust)
+    run = trained.load(folder, options.seed, options.device, ("segmentation",))
     data = run.data
     id = options.image or _several_labels(data)
     if id not in data.image_files:

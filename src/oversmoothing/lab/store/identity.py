@@ -100,14 +100,21 @@ def option(node: Node, key: str) -> Any:
 
 
 def current(node: Any) -> Any:
-    """Replaces former paths of parts in a config, in plain types, by the current ones."""
+    """Replaces former paths of parts in a config, in plain types, by the current ones.
+
+    Options that a part no longer has are left out if they have the default frozen here.
+    """
     if isinstance(node, list):
         return [current(item) for item in node]
     if not isinstance(node, dict):
         return node
     found = {key: current(value) for key, value in node.items()}
     if (name := _names().get(node.get("_target_"))) is not None:
-        found["_target_"] = _table()["parts"][name]["targets"][0]
+        part = _table()["parts"][name]
+        found["_target_"] = part["targets"][0]
+        frozen, own = part.get("defaults", {}), inspect.signature(get_method(found["_target_"]))
+        former = {key for key in frozen if key not in own.parameters}
+        found = {k: v for k, v in found.items() if k not in former or v != frozen[k]}
     return found
 
 
@@ -115,11 +122,6 @@ def current(node: Any) -> Any:
 def _table() -> Node:
     text = resources.files("oversmoothing.lab.store").joinpath("identity.yaml").read_text("utf-8")
     return yaml.safe_load(text)
-
-
-def part_targets() -> list[str]:
-    """Returns the current and former paths of all parts of runs."""
-    return [*_names()]
 
 
 @functools.cache

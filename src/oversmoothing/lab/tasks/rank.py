@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oversmoothing.aggregators.base import Aggregator, advance
-from oversmoothing.checks import at_least, require
 from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.transformer import RandomTransformer
 from oversmoothing.lab.store.run import Recorder
@@ -35,23 +34,17 @@ class Rank(Task):
         gammas: values for the aggregator with a gamma: a list or ``start:stop:step``; None: use the
             aggregators' own.
         dtype: of the simulation, float64 or float32; measurements are in float64.
-        every: number of layers between measurements; the last layer is always measured.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("backbone",)
     seeds_together: ClassVar[bool] = True
     gammas: Gammas = None
     dtype: Literal["float64", "float32"] = "float64"
-    every: int = 1
 
     def network(self, parts: Parts, seeds: list[int], device: torch.device) -> RandomTransformer:
         """Builds the networks; each seed draws its own weights, the same for every γ."""
         grid = gamma_grid(self.gammas)
         return build(parts, seeds, grid, device, self.dtype)
-
-    def check(self, network: RandomTransformer, parts: Parts) -> None:
-        """Checks the range of ``every``."""
-        measured_depths(network.depth, self.every)
 
     def run(self, network: RandomTransformer, job: Job) -> dict[int, Result]:
         """Simulates the networks and measures their outputs.
@@ -60,8 +53,8 @@ class Rank(Task):
         cosine, token_variance (G, D); a rank of −1 means not finite.
         """
         grid = gamma_grid(self.gammas)
-        depths = measured_depths(network.depth, self.every)
-        curves = simulate(network, job.recorder, _measure, grid, self.every)
+        depths = [*range(1, network.depth + 1)]
+        curves = simulate(network, job.recorder, _measure, grid)
         results = {}
         for i, seed in enumerate(job.seeds):
             of_seed = {name: values[i] for name, values in curves.items()}
@@ -104,18 +97,11 @@ def build(
     return model
 
 
-def measured_depths(depth: int, every: int) -> list[int]:
-    """Returns every ``every``-th depth, and the last one."""
-    require("task", **at_least(1, every=every))
-    return [*range(every, depth, every), depth]
-
-
 def simulate(
     model: RandomTransformer,
     recorder: Recorder,
     measure: Callable[[Tensor], dict[str, Tensor]],
     gammas: list[float] | None,
-    every: int = 1,
 ) -> dict[str, Tensor]:
     """Runs a network to its full depth, starting from the last checkpoint if there is one.
 
@@ -124,30 +110,26 @@ def simulate(
         recorder: takes logs and checkpoints.
         measure: maps the output of a layer to named tensors (S, G).
         gammas: of the G copies; they name the logged values.
-        every: number of layers between two measurements; the last layer is always measured.
 
     Returns:
         The measured tensors stacked over depth: (S, G, D).
     """
-    depths = measured_depths(model.depth, every)
-    place = {depth: index for index, depth in enumerate(depths)}
-    logged = set(depths[:: math.ceil(len(depths) / LOGGED)])
+    between = math.ceil(model.depth / LOGGED)
     curves: dict[str, Tensor] = {}  # whole from the start: small tensors would fragment the memory
     if saved := recorder.load_checkpoint():
         with recorder.restoring():
             model.load_state_dict(saved["model"])
             for name, values in saved["curves"].items():
-                curves[name] = F.pad(values, (0, len(depths) - values.shape[-1]))
+                curves[name] = F.pad(values, (0, model.depth - values.shape[-1]))
     with recorder.progress(model.depth, "layer") as bar:
         bar.update(model.layer)
         for output in model.outputs():
-            if model.layer in place:
-                values = {name: value.cpu() for name, value in measure(output).items()}
-                for name, value in values.items():
-                    whole = curves.setdefault(name, value.new_zeros(*value.shape, len(depths)))
-                    whole[..., place[model.layer]] = value
-                if model.layer in logged:
-                    recorder.log(layer=model.layer, **_means(values, gammas))
+            values = {name: value.cpu() for name, value in measure(output).items()}
+            for name, value in values.items():
+                whole = curves.setdefault(name, value.new_zeros(*value.shape, model.depth))
+                whole[..., model.layer - 1] = value
+            if (model.layer - 1) % between == 0:
+                recorder.log(layer=model.layer, **_means(values, gammas))
             bar.update(1)
             if recorder.checkpoint_due():
                 recorder.save_checkpoint({"model": model.state_dict(), "curves": curves})

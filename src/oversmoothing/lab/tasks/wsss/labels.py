@@ -25,7 +25,7 @@ class Labeller:
 
     def __init__(self, network: Network, method: Method) -> None:
         self.network, self.method = network, method
-        par = PAR(iterations=method.par_iterations, toco_compat=method.toco_compat)
+        par = PAR(iterations=method.par_iterations)
         self.par = par.to(next(network.parameters()).device)
 
     def cams(self, images: Tensor, present: Present) -> tuple[Tensor, Tensor]:

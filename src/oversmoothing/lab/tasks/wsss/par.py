@@ -37,22 +37,17 @@ class PAR(nn.Module):
     Args:
         dilations: distances of the rings of neighbours.
         iterations: number of averaging steps.
-        toco_compat: make rows sum to 1 + w2 instead of 1, as in the code of ToCo and AFA; this does
-            not change the argmax.
 
     Shapes: images (B, 3, H, W), masks (B, K, H, W) -> (B, K, H, W).
     """
 
     def __init__(
-        self,
-        dilations: tuple[int, ...] = (1, 2, 4, 8, 12, 24),
-        iterations: int = 10,
-        toco_compat: bool = False,
+        self, dilations: tuple[int, ...] = (1, 2, 4, 8, 12, 24), iterations: int = 10
     ) -> None:
         super().__init__()
         self.shifts = [(d * y, d * x) for d in dilations for y, x in AROUND]
         self.reach, self.iterations = max(dilations), iterations
-        self.colour_share = 1.0 if toco_compat else 1 / (1 + W2)
+        self.colour_share = 1 / (1 + W2)  # rows sum to 1; in the code of ToCo and AFA to 1 + w2
         position = self.colour_share * W2 * _position(self.shifts)
         self.register_buffer("position", position, persistent=False)
         shift = torch.tensor(self.shifts, dtype=torch.int32)

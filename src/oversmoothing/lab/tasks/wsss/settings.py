@@ -29,8 +29,6 @@ class Method:
         filter: filter of L_reg, see ``energy.py``. ``toco`` returns 0.52 to 0.61 times the true
             sum, and the recipe's weight was chosen with it. At the same weight, ``lattice`` and
             ``exact`` regularise 1.6 to 1.9 times as strongly.
-        toco_compat: keep two properties of ToCo's code: rows of PAR that sum to 1.01, and an L_seg
-            that is NaN without background or without foreground pixels.
 
     Raises:
         InputError: a weight is below 0, background scores are not ascending, a scale or σ is not
@@ -50,7 +48,6 @@ class Method:
     sigma_rgb: float = 15.0
     sigma_xy: float = 100.0
     filter: Literal["toco", "lattice", "exact"] = "toco"
-    toco_compat: bool = False
 
     def __post_init__(self) -> None:
         low, high, until = self.low, self.high, self.aux_labels_until

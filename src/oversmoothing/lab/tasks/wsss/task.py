@@ -232,7 +232,7 @@ class Objective(BaseObjective):
         logits = upsampled(out.seg, part["image"].shape[-2:], aligned=False)
         if method.seg_weight:
             pseudo, counts = part["pseudo"], part["counts"]
-            seg = segmentation_loss(logits, pseudo, counts, method.toco_compat)
+            seg = segmentation_loss(logits, pseudo, counts)
             losses["seg"] = method.seg_weight * seg
         if method.reg_weight:
             losses["reg"] = method.reg_weight * ENERGY_UNIT * self._energy(logits, part)
@@ -328,26 +328,22 @@ def count_labels(labels: Tensor) -> Counts:
     return Counts(*distributed.sum_over_processes(Counts((labels == 0).sum(), foreground.sum())))
 
 
-def segmentation_loss(
-    logits: Tensor, labels: Tensor, counts: Counts, toco_compat: bool = False
-) -> Tensor:
+def segmentation_loss(logits: Tensor, labels: Tensor, counts: Counts) -> Tensor:
     """Computes ½ (mean cross-entropy over background pixels + mean over foreground pixels).
 
-    A mean over no pixels is 0, or NaN with ``toco_compat``, as in ToCo's code.
+    A mean over no pixels is 0; in ToCo's code it is NaN.
 
     Args:
         logits: (b, 1 + K, H, W), a part of the batch.
         labels: (b, H, W) in 0…K; 255 is ignored.
         counts: of the whole batch, so that the losses of the parts add up.
-        toco_compat: see above.
 
     Shapes: -> scalar.
     """
     each = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
     background = each.where(labels == 0, 0).sum()  # boolean indexing synchronises GPUs
     foreground = each.where((labels > 0) & (labels != IGNORE), 0).sum()
-    least = 0 if toco_compat else 1
-    parts = (background, foreground), (n.clamp(min=least) for n in counts)
+    parts = (background, foreground), (n.clamp(min=1) for n in counts)
     return 0.5 * sum(total / n for total, n in zip(*parts))
 
 
