@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from guide import ROOT
@@ -10,6 +11,8 @@ from small_pyg import CONVS
 
 from oversmoothing.adapters.names import known
 from oversmoothing.adapters.sites import SITES
+from oversmoothing.lab.data.image_set import class_names
+from oversmoothing.lab.data.voc import from_file
 from oversmoothing.lab.launch.command import configs
 from oversmoothing.lab.launch.execute import execute
 
@@ -69,6 +72,13 @@ def test_pairnorm_keeps_the_rank_that_the_page_shows(capsys: pytest.CaptureFixtu
         [float(n) for n in re.findall(r"^[\d.]+", shown, re.M)], rel=0.02
     )
     assert with_method > 2 * plain
+
+
+def test_labels_of_other_codes_are_read() -> None:
+    row = np.eye(20)[3] + np.eye(20)[14]
+    np.save("cls_labels_onehot.npy", {"2007_000032": row})
+    run("data", blocks("data"))
+    assert from_file(Path("labels.json"), class_names("voc")) == {"2007_000032": (4, 15)}
 
 
 def test_layers_of_graph_networks_are_shown(capsys: pytest.CaptureFixture) -> None:
