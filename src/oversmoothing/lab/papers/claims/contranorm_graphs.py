@@ -131,21 +131,24 @@ def layernorm_on_cora(evidence: Evidence) -> Finding:
     return Finding(verdict, text, f"{cells.seeds}; {UNCLEAR}")
 
 
-def by_scale(evidence: Evidence) -> dict[tuple[str, str], dict[float, Measured]]:
+def by_scale(evidence: Evidence, width: str = "") -> dict[tuple[str, str], dict[float, Measured]]:
     """Returns cells of ContraNorm with several s: graph and depth -> s -> accuracy.
+
+    ``width`` is the reading with another number of channels; "" is that of Table 5.
 
     Raises:
         NotRecordedError: there are none.
     """
     found: dict[tuple[str, str], dict[float, Measured]] = {}
+    begin = f"{width}, s" if width else "s"
     for reading in evidence.readings(READINGS):
-        if named := re.match(r"s = ([\d.]+)", reading):
+        if named := re.match(rf"{begin} = ([\d.]+)", reading):
             for (block, key, column), measured in evidence.cells(READINGS, reading):
                 if key == "contranorm":
                     found.setdefault((block, column), {})[float(named[1])] = measured
     if not found:
         raise NotRecordedError(f"no cell is run with several s; `oversmoothing table {READINGS}`")
-    plain = evidence.measured("table5")
+    plain = evidence.measured(READINGS, width) if width else evidence.measured("table5")
     return {(b, c): by_s | {1.0: plain[b, "contranorm", c]} for (b, c), by_s in found.items()}
 
 
@@ -166,7 +169,7 @@ def scales(evidence: Evidence, within: float) -> Finding:
     return Finding(tendency(cases.values()), text, evidence.measured("table5").seeds)
 
 
-def chosen_scale(evidence: Evidence) -> Finding:
+def chosen_scale(evidence: Evidence, width: str = "") -> Finding:
     """Tests the s with the highest mean validation accuracy against the printed value.
 
     The means are over the seeds that all s have.
@@ -176,7 +179,7 @@ def chosen_scale(evidence: Evidence) -> Finding:
         run["id"]: {int(s): of["val_accuracy"] for s, of in run["seeds"].items()} for run in runs
     }
     printed, cases, texts = evidence.published("contranorm_table3"), [], []
-    for (block, column), by_s in by_scale(evidence).items():
+    for (block, column), by_s in by_scale(evidence, width).items():
         if {0.5, 0.8} <= {*by_s}:
             of_s = {scale: validation[cell.run_id] for scale, cell in by_s.items()}
             seeds = set.intersection(*map(set, of_s.values()))
