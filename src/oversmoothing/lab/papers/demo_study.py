@@ -215,6 +215,6 @@ def _draw(study: Study, name: str, chance: float) -> Figure:
     for title, axis in axes.items():
         axis.set_title(title, fontsize=9)
         axis.set_ylim(bottom=0)
-    figure.suptitle(extremes(f"{deepest} layers: accuracy", last, 0), fontsize=9)
+    figure.suptitle(extremes(f"accuracy in %, {deepest} layers", last, 0), fontsize=9)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
