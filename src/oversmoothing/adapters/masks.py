@@ -74,16 +74,16 @@ class Masks(Capture):
         """Returns the padding in the running call of a module around a site; None: there is none.
 
         Raises:
-            InputError: the call hides tokens from others, to which an aggregator would show them, or
-                it is over, and a backward pass repeats a part of it.
+            InputError: the call hides tokens from others, to which an aggregator would show them,
+                or it is over, and a backward pass repeats a part of it.
         """
         running = (masks.held.get() for masks in site.around)
         given = next((masks for masks in running if masks is not None), None)
         repeats = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
         if given is None and repeats and any(masks.gave for masks in site.around):
             raise InputError(
-                "model: gradient checkpointing repeats a part of a layer without its mask; checkpoint "
-                "the whole layer, or turn it off"
+                "model: gradient checkpointing repeats a part of a layer without its mask; "
+                "checkpoint the whole layer, or turn it off"
             )
         given = dict(given or {})
         padding = [~hidden(given.pop(name)) for name in PADDING if name in given]
