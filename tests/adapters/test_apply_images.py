@@ -13,7 +13,7 @@ from timm.models.eva import EvaAttention
 from torch import Tensor, nn
 
 import oversmoothing as osm
-from oversmoothing.adapters.site import placed_in
+from oversmoothing.adapters.site import placed_in, sites_of
 from oversmoothing.errors import InputError
 
 TINY = "deit_tiny_patch16_224"
@@ -26,7 +26,11 @@ def test_blocks_that_share_a_norm_have_one_site_there() -> None:
     model = timm.create_model(TINY, depth=2, img_size=32).eval()
     model.blocks[1].norm1 = shared = model.blocks[0].norm1
     osm.apply(model, contranorm, where="norms")
-    assert len(shared._forward_pre_hooks) == 1 and len(placed_in(model)) == 4
+    assert len(shared._forward_pre_hooks) == 1 and len(sites_of(placed_in(model))) == 4
+    seen = torch.arange(5) < 4
+    for block in model.blocks:
+        with pytest.raises(osm.InputError, match="^attn_mask: "):
+            block(torch.randn(1, 5, 192), attn_mask=seen.expand(5, 5))
     osm.remove(model)
     assert not shared._forward_pre_hooks and model(images(1, 3, 32, 32)).isfinite().all()
 

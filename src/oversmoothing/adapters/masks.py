@@ -58,25 +58,29 @@ class Masks(Capture):
 
     def __init__(self, module: nn.Module) -> None:
         self.names, self.taken = list(signature(module.forward).parameters), taken(module)
-        self.held = Held()
+        self.held, self.gave = Held(), False  # whether the last call had masks
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         given = dict(zip(self.names, args)) | kwargs
-        self.held.set({name: given[name] for name in self.taken if given.get(name) is not None})
+        masks = {name: given[name] for name in self.taken if given.get(name) is not None}
+        self.gave = bool(masks)
+        self.held.set(masks)
 
     def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
-        self.held.set(None if self.held.get() else {})
+        self.held.set(None)
 
-    def groups(self, site: Site) -> Groups | None:
-        """Returns the padding of the call; None: there is none.
+    @staticmethod
+    def groups(site: Site) -> Groups | None:
+        """Returns the padding in the running call of a module around a site; None: there is none.
 
         Raises:
             InputError: the call hides tokens from others, to which an aggregator would show them,
-                or the call is over, and a backward pass repeats a part of it.
+                or it is over, and a backward pass repeats a part of it.
         """
-        given = self.held.get()
-        compiles = torch.compiler.is_compiling()
-        if given is None and not compiles and torch._C._current_graph_task_id() != -1:
+        running = (masks.held.get() for masks in site.around)
+        given = next((masks for masks in running if masks is not None), None)
+        repeats = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+        if given is None and repeats and any(masks.gave for masks in site.around):
             raise InputError(
                 "model: gradient checkpointing repeats a part of a layer without its mask; "
                 "checkpoint the whole layer, or turn it off"
@@ -119,23 +123,31 @@ def around(library: ModuleType | None, model: nn.Module, placed: Iterable[Placed
     Returns:
         The hooks.
     """
-    names = {module: name for name, module in model.named_modules()}
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
     takes = {module for module in names if taken(module)}
     found: dict[nn.Module, Masks] = {}
     for module, site in placed:
         if not isinstance(site, BeforeModule | AfterModule):
             continue
-        parents = [*parents_of(model, names[module]).values()]
-        site.parent = Parent(parents[-1], names[module].rpartition(".")[2])
+        site.parent = Parent(_around(model, names[module][0])[-1], names[module][0])
         if getattr(library, "READS_MASKS", False) or site.tokenwise:
             continue
-        near = [*parents, *[module] * isinstance(site, AfterModule)]
-        if taking := [m for m in near if m in takes]:
-            site.around = found.setdefault(taking[-1], Masks(taking[-1]))
-        elif getattr(site, "layout", None) in (None, "BNC", "NBC"):
-            what = type(site[0]).__name__, names[module]
-            found = {m: Unseen(m, *what) for m in _beside(parents, takes)} | found
+        for name in names[module]:  # several, if blocks share the module
+            parents = _around(model, name)
+            near = [*parents, *[module] * isinstance(site, AfterModule)]
+            if taking := [m for m in near if m in takes]:
+                masks = found.setdefault(taking[-1], Masks(taking[-1]))
+                site.around = [*site.around, masks]
+            elif getattr(site, "layout", None) in (None, "BNC", "NBC"):
+                what = type(site[0]).__name__, name
+                found = {m: Unseen(m, *what) for m in _beside(parents, takes)} | found
     return [Placed(module, hook) for module, hook in found.items()]
+
+
+def _around(model: nn.Module, name: str) -> list[nn.Module]:
+    return [*parents_of(model, name).values()]
 
 
 def _beside(parents: list[nn.Module], takes: set[nn.Module]) -> list[nn.Module]:

@@ -70,7 +70,8 @@ class Parent:
     """The module that holds another one by a name; it is not kept alive, nor in pickles."""
 
     def __init__(self, module: nn.Module | None = None, name: str = "") -> None:
-        self.module, self.name = (None if module is None else ref(module)), name
+        self.module = None if module is None else ref(module)
+        self.name = name.rpartition(".")[2]
 
     def require_whole(self, module: nn.Module) -> None:
         """Checks that the module has not been put into a layer that adds to it, such as LoRA's.
@@ -117,14 +118,13 @@ class Site(Chain):
         reads_tokens: whether an aggregator reads the tokens that the layer gets.
         reads_maps: whether an aggregator changes the maps of an attention.
         held: what hooks keep of the running call for the aggregators.
-        around: the hook that reads masks for this site, with a method ``groups``; None: there is
-            none.
+        around: the hooks that read masks for this site.
         parent: what holds the module.
     """
 
     name: ClassVar[str]
     keeps_call: ClassVar[bool] = False
-    around: Any = None
+    around: Sequence[Any] = ()
     parent: Parent = Parent()
 
     def __init__(
@@ -192,7 +192,9 @@ class Site(Chain):
         if self.tokenwise:
             return None
         groups = None if self.current is None else self.current.groups
-        return self.around.groups(self) if groups is None and self.around else groups
+        if groups is not None or not self.around:
+            return groups
+        return self.around[0].groups(self)
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
         """Applies every aggregator; without a context, as torch.fx calls it, see ``act``."""
