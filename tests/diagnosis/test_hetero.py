@@ -141,10 +141,11 @@ def test_dictionaries_of_a_batch_of_graphs_with_their_batch_vectors() -> None:
     for wrong in ({"a": batch["a"]}, {"a": batch["a"], "b": batch["b"][:3]}):
         with pytest.raises(osm.InputError, match="^batch: "):
             osm.diagnose(model, x, edges, batch=wrong)
-    conv = (pyg.GCNConv(8, 8), "x, edges -> x")
-    with pytest.raises(osm.InputError, match="^batch: "):
-        osm.diagnose(pyg.Sequential("x, edges", [conv]), NODES["a"], EDGES[KINDS[0]],
-                     layers="module_0", batch={"a": batch["a"]})  # fmt: skip
+    conv = (pyg.GCNConv(8, 8), "x, edge_index -> x")
+    for inputs in ("x, edge_index", "x, edge_index, batch"):
+        with pytest.raises(osm.InputError, match="^batch: "):
+            osm.diagnose(pyg.Sequential(inputs, [conv]), NODES["a"], EDGES[KINDS[0]],
+                         layers="module_0", batch={"a": batch["a"]})  # fmt: skip
 
 
 def test_types_without_nodes_weights_and_labels_by_type() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from processes import all_ended, command, with_mark
 
+from oversmoothing.lab.launch.script import STOPPED
+
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 SPAWNED = """
 import multiprocessing, time
@@ -85,7 +87,7 @@ def test_a_stopped_command_says_so(tmp_path: Path, number: signal.Signals, code:
         time.sleep(0.1)
     process.send(number)
     ended, _, said = process.end()
-    assert said.splitlines()[-1] == "stopped; the same command continues from the last checkpoints"
+    assert said.splitlines()[-1] == STOPPED
     assert ended == code and list(tmp_path.glob("nodes-*/s*/checkpoint.pt"))
 
 

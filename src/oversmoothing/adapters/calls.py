@@ -54,6 +54,8 @@ class Sentences:
         Raises:
             InputError: the tensors have other sizes than the mask.
         """
+        if tensors[0].dim() == 2 and self.shape[0] == 1:  # one sequence without a batch
+            return self.apply(aggregator, *(x[None] for x in tensors), context=context)[0]
         if (tensors[0].shape[0], tensors[0].shape[-2]) != self.shape:
             raise InputError(
                 f"attention_mask: the one of the model's last call is {tuple(self.shape)}, and "
@@ -424,13 +426,15 @@ def ungrouped(given: dict[str, Any]) -> None:
 
 
 def sentences(mask: Tensor | None) -> Sentences | None:
-    """Reads a padding mask (B, N): true or 1 for tokens; None if nothing is padded.
+    """Reads a padding mask (B, N) or (N,): true or 1 for tokens; None if nothing is padded.
 
     Raises:
         InputError: the mask has other dimensions.
     """
     if mask is None:
         return None
+    if isinstance(mask, Tensor) and mask.dim() == 1:
+        mask = mask[None]
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(

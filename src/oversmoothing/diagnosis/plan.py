@@ -198,13 +198,16 @@ class Plan:
                 "edges: nodes of several types have their own, which diagnose reads from the "
                 "model's arguments; leave it out"
             )
-        for option in {"batch", "labels"} & given:
-            value = getattr(self.options, option)
-            if isinstance(value, Mapping) != bool(self.relations):
-                raise InputError(
-                    f"{option}: expected a tensor, or with nodes of several types a dictionary, "
-                    f"such as {{'paper': {option}}}; got a {type(value).__name__}"
-                )
+        batch = self.options.batch
+        if self.edges is not None and isinstance(self.call.named.get("batch"), Mapping):
+            batch = self.call.named["batch"]  # of a graph, else it could be inputs by name
+        for option, value in (("batch", batch), ("labels", self.options.labels)):
+            if value is None or isinstance(value, Mapping) == bool(self.relations):
+                continue
+            wanted = "a tensor, since all nodes or tokens are of one type"
+            if self.relations:
+                wanted = f"a dictionary by type of node, such as {{'paper': {option}}}"
+            raise InputError(f"{option}: expected {wanted}; got a {type(value).__name__}")
 
     def inputs(self, B: int, layout: str | None) -> int:
         """Returns the number of inputs, for a layer with B samples; B if it is not certain."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from oversmoothing.errors import InputError, complain, lack, one_line_warnings
 from oversmoothing.lab.store.files import require_writable, results
 
-STOPPED = "stopped; the same command continues from the last checkpoints"
+STOPPED = "stopped; the same command continues from the last checkpoints, if there are any"
 OUTPUTS = Path("outputs")
 DEVICE = "auto, cpu, cuda or cuda:1; default: auto"
 OVERRIDES = "Words after -- are overrides for every run, such as -- device=cpu threads=1."
