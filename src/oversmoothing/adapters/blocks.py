@@ -316,8 +316,9 @@ def choose(model: nn.Module, blocks: str | Sequence[int]) -> Choice:
         found = found or find_blocks(model)  # which takes the groups of an ALBERT for blocks
     except InputError as error:
         raise InputError(
-            f"model: found no repeated blocks in {type(model).__name__}; for a method after "
-            "the mixing give where= as a pattern of names of modules that return tokens (B, N, C)"
+            f"model: found no repeated blocks in {type(model).__name__}; give a block alone as "
+            "nn.ModuleList([block]); for a method after the mixing in another model give where= as "
+            "a pattern of names of modules that return tokens (B, N, C)"
         ) from error
     names = list(found)
     some = {names[i]: found[names[i]] for i in chosen(blocks, len(found))}
