@@ -182,15 +182,6 @@ def test_one_sequence_without_a_batch_is_a_batch_of_one(batch_first: bool, metho
     torch.testing.assert_close(model(x), model(x.unsqueeze(axis)).squeeze(axis), **EXACT)
 
 
-@pytest.mark.parametrize("method", ["pairnorm", "contranorm"])
-@torch.no_grad()
-def test_padding_of_one_sequence_without_a_batch_does_not_count(method: str) -> None:
-    model, x, hidden = osm.apply(encoder(), method), X[0], HIDDEN[0]
-    out = model(x, src_key_padding_mask=hidden)[~hidden]
-    torch.testing.assert_close(out, model(x[None], src_key_padding_mask=hidden[None])[0][~hidden])
-    torch.testing.assert_close(out, model(x[~hidden]), **EXACT)
-
-
 @torch.no_grad()
 def test_rezero_begins_with_the_norms_of_torchs_layers_alone() -> None:
     model = osm.apply(encoder(), "rezero")

@@ -315,3 +315,12 @@ def test_the_values_of_the_first_layer_reach_the_later_ones(name: str) -> None:
     for layer in layers:
         layer.register_forward_hook(in_place_of)
     torch.testing.assert_close(case.run(model), found, **CLOSE)
+
+
+@pytest.mark.parametrize("method", ["pairnorm", "contranorm"])
+@torch.no_grad()
+def test_padding_of_one_sequence_without_a_batch_does_not_count(method: str) -> None:
+    model, x, hidden = osm.apply(encoder(), method).eval(), X[0], torch.arange(7) > 4
+    out = model(x, src_key_padding_mask=hidden)[~hidden]
+    torch.testing.assert_close(out, model(x[None], src_key_padding_mask=hidden[None])[0][~hidden])
+    torch.testing.assert_close(out, model(x[~hidden]), rtol=1e-4, atol=1e-5)
