@@ -74,6 +74,18 @@ def test_pairnorm_keeps_the_rank_that_the_page_shows(capsys: pytest.CaptureFixtu
     assert with_method > 2 * plain
 
 
+def test_the_deep_graph_network_of_the_guide_keeps_its_rank(capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("torch_geometric")
+    run("cures", blocks("cures"))
+    printed = dict(re.findall(r"^(convs\.\d+) +(.+)$", capsys.readouterr().out, re.M))
+    [shown] = blocks("cures", "text")
+    rows = dict(re.findall(r"^(convs\.\d+) +(.+)$", shown, re.M))
+    assert len(rows) > 3
+    for layer, row in rows.items():
+        numbers, own = (re.findall(r"[\d.]+", text) for text in (row, printed[layer]))
+        assert [*map(float, own)] == pytest.approx([*map(float, numbers)], rel=0.02)
+
+
 def test_labels_of_other_codes_are_read() -> None:
     row = np.eye(20)[3] + np.eye(20)[14]
     np.save("cls_labels_onehot.npy", {"2007_000032": row})

@@ -70,6 +70,14 @@ def recipe(model: nn.Module) -> Recipe:
     return found
 
 
+def title(model: nn.Module) -> str:
+    """Returns the name of a model's class, and its methods: ``GCN with layernorm, residual``."""
+    calls = [call for module in model.modules() for call in vars(module).get(NOTE, [])]
+    names = [method["name"] for call in calls for method in call.get("methods", ())]
+    own = type(model).__name__
+    return f"{own} with {', '.join(dict.fromkeys(names))}" if names else own
+
+
 def checked(calls: Recipe) -> Recipe:
     """Returns a recipe, for example from a file. Raises InputError if it has another form."""
     of_calls = isinstance(calls, list | tuple) and all(

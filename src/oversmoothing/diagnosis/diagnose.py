@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from oversmoothing.adapters.blocks import readable
 from oversmoothing.adapters.prefix import class_token_of
-from oversmoothing.adapters.recipe import lost
+from oversmoothing.adapters.recipe import lost, title
 from oversmoothing.adapters.site import check_layout
 from oversmoothing.diagnosis.calls import Call, calls, explained, has_forward
 from oversmoothing.diagnosis.hetero import relations
@@ -58,7 +58,7 @@ class Subject:
     ) -> "Subject":
         """Builds the subject for a model; for the arguments see ``choose_layers`` and ``Watch``."""
         watch = Watch(choose_layers(model, layers), measures, *options)
-        return cls(type(model).__name__, model, watch)
+        return cls(title(model), model, watch)
 
     def beside(self, reference: Reference, seed: int) -> "Subject":
         """Builds the subject for the reference of this model.

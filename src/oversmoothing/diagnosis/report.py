@@ -83,7 +83,8 @@ class Report:
         rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(_aligned(row, widths)) for row in rows]
-        legend = [f"{m}: {LEGEND[m].lstrip('↑↓ ')}." for m in self._shown() if m in LEGEND]
+        means = {m: LEGEND[m].lstrip("↑↓ ") for m in self._shown() if m in LEGEND}
+        legend = [f"{m}: {text.replace('token', self.unit[:-1])}." for m, text in means.items()]
         arrows = ["↑ more alike if higher, ↓ if lower."] * any(map(arrow, self._shown()))
         beside = [f"In parentheses: {self.reference.model}."] if self.reference else []
         more = [name for name in self.values if name not in self._shown()]
@@ -292,8 +293,8 @@ def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
     of_layers = zip(layers, watch.bounds.values())
     if all(not bound or layer in single for layer, bound in of_layers):
         raise InputError(
-            f"{layers[0]}: every sample has fewer than two tokens that count, and similarity needs "
-            "two; choose other layers, inputs or mask, or prefix=0"
+            f"{layers[0]}: every sample has fewer than two {watch.unit} that count, and similarity "
+            "needs two; choose other layers, inputs or mask, or prefix=0"
         )
     return layers, [
         {m: v[:0] for m, v in row.items()} if layer in single else row
@@ -316,7 +317,7 @@ def _notes(
     yield from _left_out(layers, watch)
     yield from _missing(layers, rows, watch)
     for pair in (m for m in watch.measures if isinstance(m, Pair)):
-        yield f"{pair}: the cosine of tokens {pair.places[0]} and {pair.places[1]}."
+        yield f"{pair}: the cosine of {watch.unit} {pair.places[0]} and {pair.places[1]}."
     if watch.sinks:
         yield "A part of the attention goes to a sink, which is no token: rows of the maps lack it."
     if watch.unit == "tokens":
@@ -327,7 +328,7 @@ def _notes(
             "dirichlet_energy and mad expect both directions of every edge, each once."
         )
     if "effective_rank" in names and not watch.plan.relations:
-        yield from _bounds(layers, [*watch.bounds.values()])
+        yield from _bounds(layers, [*watch.bounds.values()], watch.unit)
     yield from _undefined(layers, rows)
     yield from watch.notes
     unseen = of_all and not any(m in names for m in OF_MAPS)
@@ -344,7 +345,7 @@ def _missing(
 ) -> Iterator[str]:
     """Says which layers have no values, or no row."""
     if single := _single(layers, rows):
-        yield f"Not measured: {ends(single)}, with fewer than two tokens in each sample."
+        yield f"Not measured: {ends(single)}, with fewer than two {watch.unit} in each sample."
     if empty := [layer for layer, bound in zip(layers, watch.bounds.values()) if not bound]:
         yield f"Not measured: {ends(empty)}, without nodes of this type."
     if silent := watch.layers.keys() - {name.partition("[")[0] for name, _ in watch.values}:
@@ -391,7 +392,7 @@ def _beside(watch: Watch, matrix: Any) -> dict[str, list[float | None]]:
 
 def _undefined(layers: Sequence[str], rows: Sequence[Mapping[str, Tensor]]) -> Iterator[str]:
     """Says which measures have no finite number, in which layer first, and why if that is known."""
-    classes = ", whose labels have fewer than two classes, or no two unlike tokens of one"
+    classes = ", whose labels have fewer than two classes, or no class with two that differ"
     found: dict[str, list[str]] = {}  # where and why -> measures
     for name in dict.fromkeys(name for row in rows for name in row):
         some = name in OF_LABELS or name not in MEASURES  # for others, other notes name samples
@@ -412,9 +413,8 @@ def _left_out(layers: Sequence[str], watch: Watch) -> Iterator[str]:
         some = f", in {len(found)} of {len(layers)} layers: {ends(found)}"
         yield f"Left out: {what}{some * (len(found) < len(layers))}."
     if short := sum(n < 2 for n in watch.sizes):
-        what = (
-            "graph{} of one node" if watch.unit == "nodes" else "sample{} of fewer than two tokens"
-        )
+        of_nodes = watch.unit == "nodes"
+        what = "graph{} of one node" if of_nodes else "sample{} of fewer than two tokens"
         yield f"Left out: {short} {what.format('s' * (short > 1))}."
     if watch.isolated:
         nodes = f"{watch.isolated} node{'s' * (watch.isolated > 1)}"
@@ -434,12 +434,12 @@ def _parts(
             return
 
 
-def _bounds(layers: Sequence[str], bounds: Sequence[int]) -> Iterator[str]:
+def _bounds(layers: Sequence[str], bounds: Sequence[int], unit: str) -> Iterator[str]:
     """Says where the effective rank has other bounds, if layers differ in tokens or channels."""
     changes = [i for i in range(len(bounds)) if i == 0 or bounds[i] != bounds[i - 1]]
     if len(changes) > 1:
         found = ", ".join(f"{bounds[i]} from {layers[i]} on" for i in changes)
-        yield f"The effective rank is at most the number of tokens and of channels: {found}."
+        yield f"The effective rank is at most the number of {unit} and of channels: {found}."
 
 
 def _numbers(values: Tensor) -> list[float | None]:

@@ -211,8 +211,9 @@ def _across(report: "Report") -> Iterator[str]:
     cosine, rank = _known(report, "sample_cosine"), _known(report, "rankme")
     if cosine and rank and (cosine[-1][1] >= ALIKE or rank[-1][1] < 1.5):
         yield (
-            f"Tokens of different samples have a mean cosine of {number(cosine[-1][1])} after "
-            f"{cosine[-1][0]}, and the mean tokens of the {report.samples} samples an effective "
+            f"{report.unit.title()} of different samples have a mean cosine of "
+            f"{number(cosine[-1][1])} after {cosine[-1][0]}, and the mean {report.unit} of the "
+            f"{report.samples} samples an effective "
             f"rank of {number(rank[-1][1])}: little of the input is left."
         )
 

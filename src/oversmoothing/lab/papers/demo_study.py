@@ -158,7 +158,7 @@ def _segmentation(config: DictConfig) -> Section:
 
 
 def _rank(panels: Sequence[Panel]) -> Section:
-    head = ["LayerNorm", "weights", "effective rank at γ = 0", "at γ = −1", "γ that differ"]
+    head = ["LayerNorm", "weights", "effective rank at γ = 0", "at γ = −1", "γ against the claim"]
     rows, higher = [head], 0
     for panel in panels:
         last = dict(zip(panel.gamma.round(6), panel.effective_rank[:, -1].round(1)))
