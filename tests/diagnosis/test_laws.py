@@ -372,6 +372,7 @@ def test_packed_sequences_equal_single_ones(given: str) -> None:
     left = "padding" if padded else "1 sample of fewer than two tokens"
     assert packed.notes == (f"Left out: {left}.",)
     equal(alone, packed)
+    assert packed.bounds == alone.bounds == (3.5, 3.5)  # mean over the samples of 3 and 4 tokens
     assert packed["attention_similarity"] == pytest.approx(alone["attention_similarity"], rel=1e-4)
 
 

@@ -29,7 +29,7 @@ from oversmoothing.diagnosis.measures import (
     arrow,
 )
 from oversmoothing.diagnosis.padding import is_model
-from oversmoothing.diagnosis.sentences import number, sentences
+from oversmoothing.diagnosis.sentences import bounded, number, sentences
 from oversmoothing.diagnosis.watch import Watch
 from oversmoothing.errors import InputError, ends, meant, reason_of
 
@@ -49,7 +49,7 @@ class Report:
         unit: what the tokens are.
         notes: what is left out, and what cannot be measured.
         reference: the report of the reference model; None without one.
-        bounds: the largest possible effective rank of every layer.
+        bounds: the largest possible effective rank of every layer, the mean over samples.
         shown: the metrics of the printed table; empty: all.
         attention_matrix: mean cosine of the maps of two layers, L × L; empty without maps.
     """
@@ -64,7 +64,7 @@ class Report:
     unit: Literal["tokens", "nodes"] = "tokens"
     notes: tuple[str, ...] = ()
     reference: "Report | None" = None
-    bounds: tuple[int, ...] = ()
+    bounds: tuple[float, ...] = ()
     shown: tuple[str, ...] = ()
     attention_matrix: tuple[tuple[float | None, ...], ...] = ()
 
@@ -259,7 +259,7 @@ def gathered(model: str, watch: Watch, wanted: Metrics) -> Report:
         samples=len(watch.sizes),
         tokens=(min(watch.sizes), max(watch.sizes)),
         unit=watch.unit,
-        bounds=tuple(watch.bounds.values()),
+        bounds=tuple(watch.bounds()),
         shown=() if wanted is not None else tuple(m for m in columns if m in names),
         attention_matrix=matrix,
         notes=(
@@ -290,7 +290,7 @@ def _rows_of(watch: Watch) -> tuple[tuple[str, ...], list[dict[str, Tensor]]]:
     layers = tuple(f"{n}#{i + 1}" if n in several else n for n, i in watch.values)
     rows = [{m: _joined(v) for m, v in row.items()} for row in watch.values.values()]
     single = _single(layers, rows)
-    of_layers = zip(layers, watch.bounds.values())
+    of_layers = zip(layers, watch.bounds())
     if all(not bound or layer in single for layer, bound in of_layers):
         raise InputError(
             f"{layers[0]}: every sample has fewer than two {watch.unit} that count, and similarity "
@@ -328,7 +328,7 @@ def _notes(
             "dirichlet_energy and mad expect both directions of every edge, each once."
         )
     if "effective_rank" in names and not watch.plan.relations:
-        yield from _bounds(layers, [*watch.bounds.values()], watch.unit)
+        yield from _bounds(layers, watch.bounds(), watch.unit)
     yield from _undefined(layers, rows)
     yield from watch.notes
     unseen = of_all and not any(m in names for m in OF_MAPS)
@@ -346,7 +346,7 @@ def _missing(
     """Says which layers have no values, or no row."""
     if single := _single(layers, rows):
         yield f"Not measured: {ends(single)}, with fewer than two {watch.unit} in each sample."
-    if empty := [layer for layer, bound in zip(layers, watch.bounds.values()) if not bound]:
+    if empty := [layer for layer, bound in zip(layers, watch.bounds()) if not bound]:
         yield f"Not measured: {ends(empty)}, without nodes of this type."
     if silent := watch.layers.keys() - {name.partition("[")[0] for name, _ in watch.values}:
         names = ends([name for name in watch.layers if name in silent])
@@ -434,11 +434,11 @@ def _parts(
             return
 
 
-def _bounds(layers: Sequence[str], bounds: Sequence[int], unit: str) -> Iterator[str]:
+def _bounds(layers: Sequence[str], bounds: Sequence[float], unit: str) -> Iterator[str]:
     """Says where the effective rank has other bounds, if layers differ in tokens or channels."""
     changes = [i for i in range(len(bounds)) if i == 0 or bounds[i] != bounds[i - 1]]
     if len(changes) > 1:
-        found = ", ".join(f"{bounds[i]} from {layers[i]} on" for i in changes)
+        found = ", ".join(f"{bounded(bounds[i])} from {layers[i]} on" for i in changes)
         yield f"The effective rank is at most the number of {unit} and of channels: {found}."
 
 

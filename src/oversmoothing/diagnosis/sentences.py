@@ -55,6 +55,11 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:#.3g}".rstrip(".")
 
 
+def bounded(value: float) -> str:
+    """A largest possible rank, which is the mean over samples of several lengths."""
+    return f"{round(value, 1):g}"
+
+
 def _known(report: "Report", metric: str) -> list[tuple[str, float]]:
     """The layers and their values, without layers where there is none."""
     values = report.values.get(metric, [None] * len(report.layers))
@@ -82,12 +87,12 @@ def _zeros(report: "Report") -> Iterator[str]:
     )
 
 
-def _stretch(report: "Report") -> tuple[list[tuple[str, float]], int | None]:
+def _stretch(report: "Report") -> tuple[list[tuple[str, float]], float | None]:
     """The longest run of layers whose effective ranks have one bound, and this bound."""
     ranks = dict(_ranks(report))
     if not report.bounds:
         return [*ranks.items()], None
-    runs: list[tuple[list[tuple[str, float]], int]] = []
+    runs: list[tuple[list[tuple[str, float]], float]] = []
     for layer, bound in zip(report.layers, report.bounds):
         if layer not in ranks:
             continue
@@ -104,13 +109,12 @@ def _rank(report: "Report") -> Iterator[str]:
     if len(every) < 2:
         return
     if len(known) < 2:
-        parts = (
-            f"{number(v)} of at most {bounds[of]} after {of}" for of, v in every[:: len(every) - 1]
-        )
+        ends = every[:: len(every) - 1]
+        parts = (f"{number(v)} of at most {bounded(bounds[of])} after {of}" for of, v in ends)
         yield f"The effective rank is {' and '.join(parts)}."
         return
     (first, a), (last, b) = known[0], known[-1]
-    most = f", of at most {bound}" if bound else ""
+    most = f", of at most {bounded(bound)}" if bound else ""
     part = f", from {first} to {last}" if len(known) < len(every) else ""
     low, high = min(v for _, v in known), max(v for _, v in known)
     if max(a, b) >= CHANGE * min(a, b):
@@ -121,7 +125,7 @@ def _rank(report: "Report") -> Iterator[str]:
     else:
         said = f"lies between {number(low)} and {number(high)}{part}{most}"
     end, v = every[-1]
-    more = "" if end == last else f"; after {end} it is {number(v)} of at most {bounds[end]}"
+    more = "" if end == last else f"; after {end} it is {number(v)} of at most {bounded(bounds[end])}"
     yield f"The effective rank {said}{more}."
 
 
@@ -133,7 +137,9 @@ def _where(report: "Report") -> Iterator[str]:
         first, last = known[run[0]][0], known[run[-1]][0]
         where = f"From {first} to {last}" if len(run) > 1 else f"After {first}"
         where = f"From {first} on" if run[-1] == len(known) - 1 else where
+        guide = "cures" if report.unit == "nodes" else "transformers"
         yield f"{where}, the mean cosine of two {report.unit} is {number(low)} or more."
+        yield f"What can help: docs/guides/{guide}.md."
         return
     ranks, _ = _stretch(report)
     jumps = [(max(a, b) / max(min(a, b), 1e-9), i) for i, ((_, a), (_, b)) in
@@ -146,7 +152,7 @@ def _where(report: "Report") -> Iterator[str]:
         )
     if known and _spread(report) and not [*_across(report)]:
         most = number(max(v for _, v in known))
-        yield f"No layer collapses: the mean cosine of two {report.unit} is at most {most}."
+        yield f"In no layer is the mean cosine of two {report.unit} above {most}."
 
 
 def _spread(report: "Report") -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import zip_longest
+from statistics import fmean
 from typing import Any, Literal
 
 import torch
@@ -58,7 +59,7 @@ class Watch:
         one_way, repeated: numbers of edges without a reverse, and of edges that are listed before.
         across: the samples of every row of ``values``, for measures across them.
         maps: some rows of the map of the first sample for every row of ``values``, (heads, n, N).
-        bounds: the largest possible effective rank of every row of ``values``.
+        largest: the largest possible effective rank of each sample, for every row of ``values``.
         images: names of layers that return feature maps.
         sinks: whether a part of the attention goes to no token.
         unit: what the tokens are.
@@ -82,7 +83,7 @@ class Watch:
         self.sizes: list[int] = []
         self.inputs = self.start = 0  # start: of the sizes of this call
         self.isolated = self.one_way = self.repeated = 0
-        self.bounds: dict[Row, int] = {}
+        self.largest: dict[Row, list[int]] = {}
         self.left_out: dict[str, set[Row]] = {}
         self.images: set[str] = set()
         self.sinks = False
@@ -125,6 +126,14 @@ class Watch:
                 f"{''.join(f', such as {other}' for other in others[:1])}"
             )
 
+    def bounds(self) -> list[float]:
+        """Returns the mean of the largest possible effective ranks, for every row of ``values``.
+
+        Samples of one token count only where there are no others; 0: a row without samples.
+        """
+        measured = [[n for n in own if n > 1] or own for own in self.largest.values()]
+        return [fmean(own) if own else 0.0 for own in measured]
+
     def _begin(self, name: str) -> Callable[..., None]:
         return lambda module, args: self.running.append((name, []))
 
@@ -164,7 +173,7 @@ class Watch:
         x = plan.tokens(to_tokens(output.detach(), layout))
         if kind and not len(x):  # no nodes of this type in a part of a graph
             self.values.setdefault(row, {})
-            self.bounds.setdefault(row, 0)
+            self.largest.setdefault(row, [])
             return
         if not x.numel():
             raise InputError(f"{name}: returns {tuple(x.shape)}; no tokens, give some")
@@ -173,8 +182,7 @@ class Watch:
             self._count(samples, x, layout)
         for what in samples.left_out() if isinstance(samples, Sequences) else ():
             self.left_out.setdefault(what, set()).add(row)
-        bound = min(max(samples.sizes(x), default=0), x.shape[-1])
-        self.bounds[row] = max(bound, self.bounds.get(row, 0))
+        self.largest.setdefault(row, []).extend(min(n, x.shape[-1]) for n in samples.sizes(x))
         if self.loss:
             trains = torch.is_grad_enabled()  # not in no_grad, or in a reentrant checkpoint
             own = output.requires_grad_() if trains else output.detach()
