@@ -1,7 +1,7 @@
 """Graph networks in other types, in files, and under a second derivative."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 
@@ -19,13 +19,6 @@ every_kind = pytest.mark.parametrize(
     "kind", ["gcn", "gcnii", "jknet-cat", "symmetric", "graphcon", "g2"]
 )
 sparse_or_dense = pytest.mark.parametrize("sparse", [True, False])
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def network(kind: str, sparse: bool, *aggregators: object, **options) -> Engine:
