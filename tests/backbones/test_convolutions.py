@@ -29,9 +29,13 @@ every_conv = pytest.mark.parametrize("conv", CONVS)
 
 @every_conv
 def test_laws_of_every_convolution(conv: str) -> None:
-    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance."""
+    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance.
+
+    Some convolutions mix their input, of F channels in the first layer; others their output: a
+    factor for each channel needs their number.
+    """
     x, edges = graph()
-    aggregators = [partial(osm.Centered, gamma=0.0)] if offers_inside(conv) else []
+    aggregators = [partial(osm.Centered, gamma=0.0), Scaled] if offers_inside(conv) else []
     model, plain = (networks(conv, stack, (0, 5)).eval() for stack in (aggregators, []))
     assert torch.equal(model(), plain())
     out = model()
@@ -115,16 +119,9 @@ class Scaled(Inside):
         return mixed * self.factor
 
 
-@every_conv
-def test_dim_inside_is_that_of_the_mixed_channels(conv: str) -> None:
-    """Some convolutions mix their input, of F channels in the first layer; others their output."""
-    if offers_inside(conv):
-        assert torch.equal(networks(conv, [Scaled]).eval()(), networks(conv).eval()())
-
-
 @pytest.mark.parametrize("skip", ["none", "residual", "initial"])
 @pytest.mark.parametrize("jumping", ["none", "cat", "max", "lstm"])
-@pytest.mark.parametrize("conv", ["GATConv", "SAGEConv", "APPNP"])
+@pytest.mark.parametrize("conv", ["GATConv", "APPNP"])
 def test_skips_and_jumps_train_every_parameter(conv: str, skip: str, jumping: str) -> None:
     model = networks(conv, [osm.Centered, osm.LayerNorm], skip=skip, jumping=jumping, dropout=0.1)
     hidden: list[Tensor] = []
