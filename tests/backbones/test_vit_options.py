@@ -40,7 +40,7 @@ class Shift(After):
         return x - x[:, context.prefix :].mean(dim=1, keepdim=True)
 
 
-@pytest.mark.parametrize("depth", [1, 12, 24])
+@pytest.mark.parametrize("depth", [1, 13])
 @torch.no_grad()
 def test_of_any_depth_every_bit_is_timms(depth: int) -> None:
     model, x = vit(depth=depth, image_size=32, patch=8), images(2, 3, 32, 32)
