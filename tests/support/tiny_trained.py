@@ -11,7 +11,8 @@ SIZES = ["data.num_train=6", "data.size=[40,48]"]
 WSSS = [
     *(*small_runs.RUNS["wsss"], *SIZES, "data.num_val=6", "trainer.warmup=1"),
     *("backbone.name=test_vit", "task.evaluation.ms_scales=[1.0]", "task.evaluation.limit=2"),
-    *("aggregator.warmup=4", "seeds=[0,1]"),  # the state of γ's warm-up is not a tensor
+    # the state of γ's warm-up is not a tensor
+    *("aggregator.gamma=-1", "aggregator.warmup=4", "seeds=[0,1]"),
 ]
 SEGMENTATION = [
     *(*small_runs.RUNS["segmentation"], *SIZES, "data.num_val=3", "trainer.batch_size=2"),
@@ -19,7 +20,7 @@ SEGMENTATION = [
 ]
 RUNS = {
     "centered": WSSS,
-    "none": [*WSSS[:-2], "aggregator=none", "seeds=[0]"],
+    "none": [word for word in WSSS if "aggregator" not in word] + ["aggregator=none", "seeds=[0]"],
     "segmentation": SEGMENTATION,
 }
 

@@ -11,7 +11,7 @@ from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.weights import weights_path
 
-OWN = "aggregator=none data.num_train=24 data.num_val=10 trainer.iterations=6 trainer.warmup=2"
+OWN = "aggregator=none data.num_train=16 trainer.iterations=3 trainer.warmup=1"
 OWN += " trainer.batch_size=8 task.repeats=2 device=cpu"
 OWN += " task.augment.rand_augment=rand-m9-mstd0.5-inc1"
 

@@ -27,9 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_to_tell_things_from_their_background(folder: Path) -> None:
-    """After 30 steps the loss is well below that of the start."""
+    """After 20 steps the loss is well below that of the start."""
     config = compose_config(
-        words(folder / "learns", "trainer.iterations=30", "trainer.lr=0.05", "data.num_train=40")
+        words(folder / "learns", "trainer.iterations=20", "trainer.lr=0.05", "data.num_train=24")
     )
     execute(config)
     lines = log_lines(run_folder(config))
