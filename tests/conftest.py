@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,27 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"a test tried to reach {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """New tensors are in float64."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A group of one process."""
+    from torch import distributed
+
+    monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """What ``apply`` and ``remove`` promise for models of every library."""
 
-import copy
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -60,21 +58,6 @@ def test_without_effect_it_is_the_plain_model_and_remove_gives_it_back(case: Cas
         assert not torch.equal(case.run(model), plain)
         osm.remove(model)
         assert torch.equal(case.run(model), plain) and everything(model) == before
-
-
-@ALL
-@torch.no_grad()
-def test_copies_and_pickles_are_independent(case: Case) -> None:
-    model = osm.apply(case.model(), "centered", gamma=-0.5)
-    file, expected = io.BytesIO(), case.run(model)
-    torch.save(model, file)
-    file.seek(0)
-    copies = [copy.deepcopy(model), torch.load(file, weights_only=False)]
-    plain = case.run(osm.remove(model))
-    for made in copies:
-        assert torch.equal(case.run(made), expected)
-        assert torch.equal(case.run(osm.remove(made)), plain)
-        assert type(made) is type(model)
 
 
 @ONE_EACH

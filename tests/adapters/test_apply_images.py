@@ -8,6 +8,7 @@ import timm
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
+from applied_models import encoder
 from small_vit import Swap, images, vit
 from timm.models.eva import EvaAttention
 from torch import Tensor, nn
@@ -112,12 +113,6 @@ def test_other_attention_of_timm() -> None:
     torch.testing.assert_close(shift, expected.expand_as(shift))
 
 
-def encoder(**options: bool) -> nn.Module:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-
-
 class Shift(osm.After):
     """Removes the mean token."""
 
@@ -127,11 +122,11 @@ class Shift(osm.After):
 
 @torch.no_grad()
 def test_a_pattern_of_names_in_a_model_of_any_kind() -> None:
-    model, x = encoder(), torch.randn(2, 7, 16)
+    model, x = encoder().eval(), torch.randn(2, 7, 16)
     plain = model(x)
     osm.apply(model, Shift, where="layers.*.linear2")
     y = x
-    for layer in encoder().layers:
+    for layer in encoder().eval().layers:
         y = layer.norm1(y + layer.self_attn(y, y, y)[0])
         branch = layer.linear2(layer.linear1(y).relu())
         y = layer.norm2(y + branch - branch.mean(dim=1, keepdim=True))

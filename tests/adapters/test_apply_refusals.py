@@ -16,6 +16,7 @@ from applied_models import (
     Push,
     Scale,
     bert,
+    encoder,
     everything,
     gpt2,
     swin,
@@ -29,11 +30,6 @@ from oversmoothing.errors import InputError
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 IMAGE = torch.rand(1, 3, 32, 32)
-
-
-def encoder(**options: bool) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
 def stack() -> nn.Module:
@@ -234,10 +230,13 @@ def test_bad_input_leaves_the_model_as_it_was(why: str) -> None:
     assert "\n" not in str(refused.value) and everything(model) == before
 
 
-def later(name: str) -> nn.Module:
-    """A model whose attention function is chosen after the method."""
+def opaque() -> nn.Module:
+    """A model whose attention function is chosen after the method, and has masks of its own kind,
+    as flex attention."""
+    hf.AttentionInterface.register("opaque", lambda *_, **__: None)
+    hf.AttentionMaskInterface.register("opaque", lambda *_, **__: object())
     model = osm.apply(bert(), "centered")
-    model.set_attn_implementation(name)
+    model.set_attn_implementation("opaque")
     return model
 
 
@@ -277,7 +276,7 @@ CALLS: dict[str, tuple] = {  # why -> model with aggregators, its inputs, the ar
         lambda: network(lambda: pyg.SAGEConv(4, 4), osm.DropNode).layers[0],
         ((torch.randn(7, 4).double(), torch.randn(5, 4).double()), EDGES), "model"),
     "masks that cannot be read": (
-        lambda: later("flex_attention"), (torch.ones(1, 3, dtype=torch.long),), "model"),
+        opaque, (torch.ones(1, 3, dtype=torch.long),), "model"),
     "padded windows of transformers": (
         lambda: osm.apply(windows("Swinv2"), "centered"), (torch.rand(1, 3, 20, 20),), "model"),
     "padded windows": (

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 import transformers as hf
-from applied_models import CASES, MASK, SMALL, WORDS, Case
+from applied_models import CASES, MASK, SMALL, WORDS, Case, encoder
 from torch import Tensor, nn
 
 import oversmoothing as osm
@@ -28,11 +28,6 @@ METHODS = {  # and the options with which they start as the model, and learn
 }
 OF_FIRST = ("neutreno", "value_residual")  # the first layer learns nothing
 CAUSAL = ("gpt2", "llama")
-
-
-def encoder() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
 def gat() -> nn.Module:
@@ -315,12 +310,3 @@ def test_the_values_of_the_first_layer_reach_the_later_ones(name: str) -> None:
     for layer in layers:
         layer.register_forward_hook(in_place_of)
     torch.testing.assert_close(case.run(model), found, **CLOSE)
-
-
-@pytest.mark.parametrize("method", ["pairnorm", "contranorm"])
-@torch.no_grad()
-def test_padding_of_one_sequence_without_a_batch_does_not_count(method: str) -> None:
-    model, x, hidden = osm.apply(encoder(), method).eval(), X[0], torch.arange(7) > 4
-    out = model(x, src_key_padding_mask=hidden)[~hidden]
-    torch.testing.assert_close(out, model(x[None], src_key_padding_mask=hidden[None])[0][~hidden])
-    torch.testing.assert_close(out, model(x[~hidden]), rtol=1e-4, atol=1e-5)

@@ -33,7 +33,7 @@ OLD_NAMES = Case(old_names, {"pixel_values": torch.rand(2, 3, 32, 32)}, ())
 @ALL
 @torch.no_grad()
 def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
-    """Also that of a copy and of a pickle; a model without methods has an empty one."""
+    """Also that of a copy and of a pickle, which are independent; without methods it is empty."""
     model = case.model()
     before = everything(model)
     osm.apply(model, "centered", gamma=-0.5, blocks="last-1")
@@ -46,10 +46,13 @@ def test_a_recipe_makes_the_same_model_again(case: Case) -> None:
     torch.save(model, file)
     file.seek(0)
     assert osm.recipe(torch.compile(again)) == recipe
-    for made in (copy.deepcopy(model), torch.load(file, weights_only=False)):
-        assert osm.recipe(made) == recipe
+    copies = [copy.deepcopy(model), torch.load(file, weights_only=False)]
     osm.remove(model)
     assert osm.recipe(model) == [] and everything(model) == before
+    plain = case.run(model)
+    for made in copies:
+        assert osm.recipe(made) == recipe and torch.equal(case.run(made), expected)
+        assert torch.equal(case.run(osm.remove(made)), plain) and type(made) is type(model)
     assert everything(osm.remove(model)) == before  # nothing to remove is no mistake
 
 

@@ -69,14 +69,6 @@ def test_shaped_attention_adds_the_token_and_takes_off_the_mean(name: str) -> No
         torch.testing.assert_close(last, expected[:1, ..., -2:, :], **EXACT)
 
 
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_with_weights_of_queries_0_shaped_attention_starts_as_the_identity(name: str) -> None:
-    context, seen = CONTEXTS[name]
-    _, U = matrices(seen)
-    method = osm.ShapedAttention(heads=H, alpha=1.0, beta=1.0, gamma=1.0).double()
-    torch.testing.assert_close(method(U @ V, V, context), V, **EXACT)
-
-
 def test_a_cache_of_fixed_size_ends_in_places_without_tokens() -> None:
     """The own values are the last that are seen."""
     places = torch.arange(N) < 4

@@ -34,15 +34,6 @@ def test_equals_the_explicit_matrix(gamma: float, prefix: int) -> None:
     assert torch.equal(mixed, m @ v)
 
 
-@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
-def test_rows_sum_to_one_plus_gamma(gamma: float) -> None:
-    """With v = I the output is the mixing matrix itself."""
-    _, m, _ = attention()
-    eye = torch.eye(N, dtype=m.dtype).expand(2, 3, N, N)
-    rows = Centered(gamma)(m @ eye, eye, Context()).sum(dim=-1)
-    assert torch.allclose(rows, torch.full_like(rows, 1 + gamma), atol=1e-14)
-
-
 def test_a_tensor_of_gammas_equals_one_by_one() -> None:
     _, m, v = attention()
     gammas = torch.tensor([-1.0, 0.25], dtype=m.dtype)

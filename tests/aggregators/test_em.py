@@ -66,13 +66,6 @@ def test_the_distance_form_is_the_posterior_of_its_gaussians() -> None:
     assert torch.allclose(first.gamma, density / density.sum(dim=1, keepdim=True), atol=1e-13)
 
 
-def test_with_bases_of_one_norm_dot_product_and_distance_are_the_same() -> None:
-    x = tokens(2)
-    dot, distance = build(), build(kernel="distance")
-    assert torch.allclose(dot(x, Context()), distance(x, Context()), atol=1e-5)
-    assert not torch.allclose(build(l2=False)(x, Context()), dot(x, Context()), atol=1e-2)
-
-
 def test_evaluation_has_its_own_number_of_iterations_and_moves_nothing() -> None:
     x, one = tokens(), build(iterations=1, eval_iterations=5)(tokens(), Context())
     em = build(iterations=1, eval_iterations=5).eval()

@@ -29,12 +29,6 @@ def tokens() -> torch.Tensor:
     return random_tokens(20, 7, seed=1) * 3 + 1
 
 
-def test_layernorm_equals_torch_geometric() -> None:
-    x = tokens()
-    ours, theirs = LayerNorm(7).double(), pyg.LayerNorm(7, mode="node").double()
-    assert torch.allclose(ours(x, Context()), theirs(x), atol=1e-12)
-
-
 @pytest.mark.parametrize("scale", [0.2, 1.0])
 @pytest.mark.parametrize("mode", ["PN", "PN-SI"])
 def test_pairnorm_equals_torch_geometric(mode: str, scale: float) -> None:
@@ -87,19 +81,20 @@ def twins(ours: torch.nn.Module, theirs: torch.nn.Module) -> tuple[torch.nn.Modu
     return ours, theirs.double()
 
 
+PAIRS = {
+    "LayerNorm": lambda: (LayerNorm(7), pyg.LayerNorm(7, mode="node")),
+    "GraphNorm": lambda: (_graphnorm(), pyg.GraphNorm(7)),
+    "BatchNorm": lambda: (BatchNorm(7), pyg.BatchNorm(7)),
+    "DiffGroupNorm": lambda: (
+        DiffGroupNorm(7, 3, 0.5), pyg.DiffGroupNorm(7, 3, 0.5, momentum=0.3)),
+    "MeanNorm": lambda: (MeanNorm(), pyg.MeanSubtractionNorm()),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("kind", ["GraphNorm", "BatchNorm", "DiffGroupNorm", "MeanSubtractionNorm"])
+@pytest.mark.parametrize("kind", PAIRS)
 def test_equals_torch_geometric(kind: str, training: bool) -> None:
-    ours, theirs = {
-        "GraphNorm": lambda: (_graphnorm(), pyg.GraphNorm(7)),
-        "BatchNorm": lambda: (BatchNorm(7), pyg.BatchNorm(7)),
-        "DiffGroupNorm": lambda: (
-            DiffGroupNorm(7, 3, 0.5),
-            pyg.DiffGroupNorm(7, 3, 0.5, momentum=0.3),
-        ),
-        "MeanSubtractionNorm": lambda: (MeanNorm(), pyg.MeanSubtractionNorm()),
-    }[kind]()
-    ours, theirs = twins(ours, theirs)
+    ours, theirs = twins(*PAIRS[kind]())
     for _ in range(3):  # moving averages differ from the initial ones afterwards
         assert torch.allclose(ours(tokens()), theirs(tokens()), atol=1e-12)
     ours.train(training), theirs.train(training)
@@ -122,19 +117,19 @@ def test_nodenorm_leaves_the_power_that_it_does_not_divide_by(power: float) -> N
     torch.testing.assert_close(found, before ** (1 - 1 / power))
 
 
-@pytest.mark.parametrize("norm", [GraphNorm(7), MeanNorm(), NodeNorm()])
-def test_padding_changes_no_token(norm: torch.nn.Module) -> None:
-    x, seen = tokens(), torch.arange(20) < 15
-    alone = drawn(norm)(x[:15])
-    padded = norm(x.where(seen[:, None], 1e3), Context(mask=seen))
-    torch.testing.assert_close(padded[:15], alone)
+EVERY = [partial(GraphNorm, 7), MeanNorm, NodeNorm, partial(ContraNorm, 7), partial(ContraNormD, 7)]
+EVERY += [PairNorm, Centered]
 
 
-def test_pairnorm_keeps_the_total_pairwise_distance() -> None:
-    """Zhao and Akoglu, Eq. 9: Σ_ij ‖x_i − x_j‖² = 2 n² s² for any input."""
-    for x in (tokens(), tokens() * 50, tokens().exp()):
-        out = PairNorm("PN", scale=2.0)(x, Context())
-        assert torch.cdist(out, out).square().sum().item() == pytest.approx(2 * 20**2 * 4, rel=1e-5)
+@pytest.mark.parametrize("make", EVERY)
+def test_padding_changes_no_token(make) -> None:
+    """Also of a mask with one dimension, which hides tokens from all."""
+    x, seen, layer = tokens(), torch.arange(20) < 15, drawn(make())
+    given = x.where(seen[:, None], 1e3)
+    alone, padded = ((of, 2 * of) if make is Centered else (of,) for of in (x[:15], given))
+    found = [layer(*padded, Context(mask=mask)) for mask in (seen, seen[None])]
+    assert torch.equal(*found)
+    torch.testing.assert_close(found[0][:15], layer(*alone, PLAIN))
 
 
 def test_pn_scs_subtracts_the_mean_of_the_input() -> None:
@@ -143,20 +138,21 @@ def test_pn_scs_subtracts_the_mean_of_the_input() -> None:
     assert torch.allclose(PairNorm("PN-SCS", scale=1.5)(x, Context()), expected, atol=1e-6)
 
 
+LARGE = [*(partial(PairNorm, mode, 0.5) for mode in ("PN", "PN-SI", "PN-SCS"))]
+LARGE += [partial(GraphNorm, 7), NodeNorm, MeanNorm]
+
+
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("mode", ["PN", "PN-SI", "PN-SCS"])
-def test_half_precision_survives_norms_whose_squares_leave_its_range(
-    mode: str, masked: bool
-) -> None:
+@pytest.mark.parametrize("make", LARGE)
+def test_half_precision_survives_norms_whose_squares_leave_its_range(make, masked: bool) -> None:
     x = (tokens() * 100).half()  # 100² · 7 is above float16's 65504
     context = Context(mask=torch.arange(20) < 15 if masked else None)
-    expected = PairNorm(mode, 0.5)(x.double(), context)
-    found = PairNorm(mode, 0.5)(x, context)
+    exact = make()(x.float(), context)
+    found = make().half()(x, context)
     assert found.dtype == torch.float16
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+    assert (found.float() - exact).abs().max() < 2e-3 * exact.abs().max()
     with torch.autocast("cpu", torch.bfloat16):  # a product of the mask would round the mean
-        within = PairNorm(mode, 0.5)(x.float(), context)
-    assert torch.equal(within, PairNorm(mode, 0.5)(x.float(), context))
+        assert torch.equal(make()(x.float(), context), exact)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -180,18 +176,6 @@ def test_half_precision_keeps_what_is_left_where_the_softmax_is_nearly_the_ident
 
 
 @pytest.mark.parametrize(
-    "make", [partial(ContraNorm, 7), partial(ContraNormD, 7), PairNorm, Centered]
-)
-def test_a_mask_of_one_dimension_hides_tokens_from_all(make) -> None:
-    mask, x = torch.arange(20) < 15, tokens()
-    inputs = (x, 2 * x) if make is Centered else (x,)
-    layer = make().double()
-    found = [layer(*inputs, Context(mask=own)) for own in (mask, mask[None])]
-    alone = layer(*(given[:15] for given in inputs), PLAIN)
-    assert torch.equal(*found) and torch.allclose(found[0][:15], alone)
-
-
-@pytest.mark.parametrize(
     "make", [lambda s: PairNorm(scale=s), lambda s: Centered(s), lambda s: ContraNorm(7, s)]
 )
 def test_tensor_options_take_the_type_of_the_tokens(make) -> None:
@@ -209,16 +193,6 @@ def test_the_epsilon_of_pairnorm_is_inside_the_root(mode: str) -> None:
     squares = y.square().sum(dim=-1, keepdim=True)
     root = (0.3 + (squares.mean() if mode == "PN" else squares)).sqrt()
     assert torch.allclose(PairNorm(mode, 2.0, eps=0.3)(x, Context()), 2 * y / root, atol=1e-12)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("make", [partial(GraphNorm, 7), NodeNorm, MeanNorm])
-def test_large_float16_tokens_do_not_overflow(make: partial, masked: bool) -> None:
-    x = (1000 * random_tokens(200, 7, seed=1)).half()  # squares leave float16's range
-    context = Context(mask=torch.ones(1, 200, dtype=torch.bool)) if masked else PLAIN
-    found, expected = make().half()(x, context), make()(x.float(), context)
-    assert found.dtype == torch.float16
-    assert (found.float() - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
 def test_groups_of_tokens_that_are_nearly_equal_keep_their_variance() -> None:

@@ -147,14 +147,6 @@ def test_low_precision_is_computed_in_float32() -> None:
     assert torch.equal(wide, expected)
 
 
-def test_compiles_as_a_whole_once_the_graph_is_sorted() -> None:
-    context, x, layer = graph(), tokens(N, C), ContraNorm(C, 0.5)
-    expected = both(lambda x: layer(x, context), x)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    found = both(lambda x: compiled(x, context), x)
-    assert torch.allclose(torch.stack(found), torch.stack(expected), atol=1e-12)
-
-
 def test_a_graph_is_sorted_once_and_again_if_its_edges_change_in_place_or_get_more_nodes() -> None:
     x, layer, edges = tokens(6, C), ContraNorm(C), torch.tensor([[0, 1, 2], [1, 2, 0]])
     context = Context(edges=edges, num_nodes=6)

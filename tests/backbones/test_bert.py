@@ -141,11 +141,6 @@ def test_masked_a_sentence_does_not_know_its_company(kind: type, aggregator) -> 
     torch.testing.assert_close(in_company, alone)
 
 
-def test_unmasked_padding_takes_part_as_in_the_authors_code() -> None:
-    network = made(BERT, ContraNorm)
-    assert not torch.allclose(network(*batch(5)), network(*batch(5, pad=3)))
-
-
 def test_instead_takes_the_place_of_attention_and_its_projections() -> None:
     network, (tokens, mask, types) = made(BERT, Twice), batch(9)
     x = network.network.embeddings(input_ids=tokens, token_type_ids=types)

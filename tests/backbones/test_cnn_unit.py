@@ -45,15 +45,6 @@ def test_it_is_its_equation(factories: list) -> None:
     assert torch.allclose(u(x), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("factories", STACKS)
-@torch.no_grad()
-def test_shuffling_pixels_shuffles_its_output(factories: list) -> None:
-    u, x = made(*factories), features(2, 12, 4, 6)
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
-    shuffled = x.flatten(2)[..., order].view_as(x)
-    assert torch.allclose(u(shuffled).flatten(2), u(x).flatten(2)[..., order], rtol=0, atol=1e-12)
-
-
 @torch.no_grad()
 def test_the_backbone_gives_it_the_reduced_features() -> None:
     x = images(2, 3, 40, 33)

@@ -1,7 +1,6 @@
 """Networks of torch-geometric's convolutions: laws, dropped edges, several seeds."""
 
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,15 @@ CLOSE = {"rtol": 0, "atol": 1e-10}
 every_conv = pytest.mark.parametrize("conv", CONVS)
 
 
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @every_conv
 def test_laws_of_every_convolution(conv: str) -> None:
-    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance."""
+    """Shapes, gradients of all parameters, γ = 0 equals no aggregator, and node equivariance.
+
+    Some convolutions mix their input, of F channels in the first layer; others their output: a
+    factor for each channel needs their number.
+    """
     x, edges = graph()
-    aggregators = [partial(osm.Centered, gamma=0.0)] if offers_inside(conv) else []
+    aggregators = [partial(osm.Centered, gamma=0.0), Scaled] if offers_inside(conv) else []
     model, plain = (networks(conv, stack, (0, 5)).eval() for stack in (aggregators, []))
     assert torch.equal(model(), plain())
     out = model()
@@ -123,16 +119,9 @@ class Scaled(Inside):
         return mixed * self.factor
 
 
-@every_conv
-def test_dim_inside_is_that_of_the_mixed_channels(conv: str) -> None:
-    """Some convolutions mix their input, of F channels in the first layer; others their output."""
-    if offers_inside(conv):
-        assert torch.equal(networks(conv, [Scaled]).eval()(), networks(conv).eval()())
-
-
 @pytest.mark.parametrize("skip", ["none", "residual", "initial"])
 @pytest.mark.parametrize("jumping", ["none", "cat", "max", "lstm"])
-@pytest.mark.parametrize("conv", ["GATConv", "SAGEConv", "APPNP"])
+@pytest.mark.parametrize("conv", ["GATConv", "APPNP"])
 def test_skips_and_jumps_train_every_parameter(conv: str, skip: str, jumping: str) -> None:
     model = networks(conv, [osm.Centered, osm.LayerNorm], skip=skip, jumping=jumping, dropout=0.1)
     hidden: list[Tensor] = []
@@ -175,13 +164,12 @@ def test_initial_weights_are_those_that_are_asked_for(conv: str) -> None:
             torch.testing.assert_close(sigma, torch.full_like(sigma, 2.0), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["drop_node", "drop_message"])
-@pytest.mark.parametrize("conv", ["GCNConv", "SAGEConv"])
+@pytest.mark.parametrize(("conv", "kind"), [("SAGEConv", "drop_node"), ("GCNConv", "drop_message")])
 def test_dropped_nodes_and_messages_leave_the_mean_of_a_layer(conv: str, kind: str) -> None:
     x, edges = graph()
     options = {"conv": conv, "depth": 1, "dropout": 0.0, kind: 0.5}
     model = Networks([], x.to_sparse_csr(), edges, CLASSES, [0], **options)
-    draws = torch.stack([model()[0].detach() for _ in range(500)])
+    draws = torch.stack([model()[0].detach() for _ in range(200)])
     error = draws.std(dim=0) / len(draws) ** 0.5
     assert ((draws.mean(dim=0) - model.eval()()[0]).abs() <= 5 * error).all() and error.any()
 

@@ -40,17 +40,6 @@ def test_finding_the_site_of_a_function_draws_no_random_numbers() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_site_that_a_backbone_lacks_is_refused_with_the_list() -> None:
-    with pytest.raises(InputError, match="Swap acts instead of .* some offers only: inside, after"):
-        Sites([NoAggregator, Swap], 8, "some", ("inside", "after"))
-
-
-@pytest.mark.parametrize("factories", [[Swap, Swap], [Swap, Centered], [Centered, LayerNorm, Swap]])
-def test_what_leaves_no_mixing_is_refused(factories: list) -> None:
-    with pytest.raises(InputError, match="replaces the mixing cannot be combined"):
-        Sites(factories, 8, "some")
-
-
 def gcn(*aggregators: object, **options: object) -> GCN:
     x, edges = torch.eye(4), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
     return GCN(list(aggregators), x.to_sparse_csr(), edges, 2, [0, 5, 2], depth=4, **options)

@@ -134,16 +134,6 @@ def test_identity_weights_are_the_identity() -> None:
     torch.testing.assert_close(outputs(model)[0, 0, 0], expected)
 
 
-def test_centered_rows_add_nothing_to_the_column_mean() -> None:
-    """With γ = −1 the rows of M + γ11ᵀ/n sum to 0, so equal tokens are mixed to 0."""
-    model = network([0], gammas=[-1.0, 0.0], block="plain", weights="normal", value="identity")
-    constant = torch.ones(6, 1, dtype=torch.float64) * torch.arange(8.0, dtype=torch.float64)
-    model.state = (constant.expand(1, 2, 6, 8),)
-    out = next(model.outputs())
-    torch.testing.assert_close(out[0, 0], torch.zeros_like(constant))
-    torch.testing.assert_close(out[0, 1], constant)
-
-
 def test_float32_follows_float64() -> None:
     options = {"block": "post_ln", "weights": "normal", "weight_std": "fan_in", "num_tokens": 6}
     wide = network([0], **options)

@@ -13,7 +13,7 @@ from oversmoothing.errors import InputError
 from oversmoothing.lab.backbones.vit import PostNormBlock
 from oversmoothing.lab.launch.config import compose_config
 
-CASES = [(TINY, size) for size in [(224, 224), (448, 448), (64, 96), (32, 240), (16, 16)]]
+CASES = [(TINY, size) for size in [(224, 224), (64, 96), (16, 16)]]
 CASES += [(DISTILLED, (64, 80)), ("vit_tiny_patch16_224", (64, 64))]
 CASES += [("deit3_small_patch16_224.fb_in22k_ft_in1k", (48, 64))]
 

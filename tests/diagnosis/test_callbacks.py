@@ -4,7 +4,6 @@ import copy
 import pickle
 import sys
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -134,16 +133,6 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         osm.LightningCallback(IDS)
     with pytest.raises(osm.InputError, match="TrainerCallback: needs transformers .*pip install"):
         osm.TrainerCallback(None, IDS)
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A group of one process."""
-    monkeypatch.delenv("RANK", raising=False)  # processes need not come from torchrun
-    meeting = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=meeting, rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("alone")

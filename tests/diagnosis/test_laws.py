@@ -15,12 +15,6 @@ import oversmoothing as osm
 X, NODES = draw(2, 5, 8), draw(6, 4)
 
 
-def test_equal_tokens_have_cosine_share_and_rank_one() -> None:
-    report = osm.diagnose(Blocks(lambda x: x[:, :1].expand_as(x)), X)
-    for metric in ("cosine", "mean_share", "effective_rank"):
-        assert report[metric] == pytest.approx([1, 1], abs=1e-5)
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_changes_nothing(side: str) -> None:
     """Single sentences without padding equal a padded batch."""

@@ -1,7 +1,7 @@
 """The reference of a diagnosis: the model at random initialisation."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -364,15 +364,6 @@ def plain(kind: type = nn.Sequential) -> nn.Module:
     return kind(nn.Linear(3, 3), nn.Linear(3, 3))
 
 
-@pytest.fixture
-def one_process() -> Iterator[None]:
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize(
     ("build", "what"),
     [
@@ -384,7 +375,7 @@ def one_process() -> Iterator[None]:
         (lambda: plain().to(torch.complex64), "0.weight is torch.complex64"),
     ],
 )
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("alone")
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
 def test_what_cannot_be_drawn_is_refused_with_the_way_out(build: Callable, what: str) -> None:
     model = build()

@@ -111,17 +111,9 @@ def test_the_setting_of_a_run_has_its_method_chance_level_and_folder() -> None:
 
 
 def test_a_summary_tells_every_number_that_all_seeds_have() -> None:
-    seeds = {
-        "0": {"accuracy": 10.0, "epoch": 3, "holds": True, "rank": 2, "layers": [1.0], "gap": 1.0},
-        "1": {
-            "accuracy": 14.0,
-            "epoch": 3,
-            "holds": False,
-            "rank": 4,
-            "layers": [2.0],
-            "gap": None,
-        },
-    }
+    one = {"accuracy": 10.0, "epoch": 3, "holds": True, "rank": 2, "layers": [1.0], "gap": 1.0}
+    other = {"accuracy": 14.0, "epoch": 3, "holds": False, "rank": 4, "layers": [2.0], "gap": None}
+    seeds = {"0": one, "1": other}
     line = summary({"name": "run", "seeds": seeds, "seconds": 2.4}, already=False)
     shown = "accuracy 12.00 ± 2.83, epoch 3, holds true for 1 of 2, rank 3.00 ± 1.41"  # ddof = 1
     assert line == f"run: {shown} (2 seeds, 2 s)"

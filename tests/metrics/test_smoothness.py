@@ -94,21 +94,16 @@ def test_mean_cosine_is_the_mean_over_pairs() -> None:
     for one, value in zip(x, smoothness.cosine(x)):
         pairs = [torch.cosine_similarity(one[i], one[j], 0) for i in range(7) for j in range(i)]
         torch.testing.assert_close(value, torch.stack(pairs).mean())
-    assert smoothness.cosine(torch.ones(9, 3)).item() == pytest.approx(1)
-    assert smoothness.cosine(torch.eye(9)).item() == pytest.approx(0, abs=1e-12)
     assert smoothness.cosine(torch.ones(1, 3)).isnan()
 
 
 def test_token_variance_is_the_mean_squared_distance_from_the_mean() -> None:
-    same_tokens = draw(4).expand(5, 4)
-    assert smoothness.token_variance(same_tokens).item() == pytest.approx(0, abs=1e-15)
     x = draw(5, 4)
     around_mean = (x - x.mean(0)).square().sum() / 5
     torch.testing.assert_close(smoothness.token_variance(x), around_mean)
 
 
 def test_dirichlet_energy_sees_edges_only() -> None:
-    assert graphs.dirichlet_energy(torch.ones(4, 3), PATH) == 0
     ramp = torch.arange(4.0)[:, None]
     assert graphs.dirichlet_energy(ramp, PATH).item() == pytest.approx(6 / 4)
 
@@ -248,17 +243,10 @@ def test_one_long_token_is_an_outlier_and_the_others_are_measured_without() -> N
     torch.testing.assert_close(smoothness.largest_channel_share(long), channel)
 
 
-OF_TOKENS = [
-    *("cosine", "effective_rank", "stable_rank", "centered_stable_rank", "mean_share", "norm"),
-    *(
-        "rank_one_distance",
-        "token_variance",
-        "max_norm_ratio",
-        "largest_token_share",
-        "largest_channel_share",
-    ),
-    *("effective_rank_without_outliers", "mean_share_without_outliers"),
-]
+OF_TOKENS = ["cosine", "effective_rank", "stable_rank", "centered_stable_rank", "mean_share"]
+OF_TOKENS += ["norm", "rank_one_distance", "token_variance", "max_norm_ratio"]
+OF_TOKENS += ["largest_token_share", "largest_channel_share"]
+OF_TOKENS += ["effective_rank_without_outliers", "mean_share_without_outliers"]
 
 
 def test_tokens_that_do_not_count_change_nothing() -> None:

@@ -36,14 +36,6 @@ def test_every_module_is_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
         assert figure([short, "--pdf", "--", "device=cpu"], monkeypatch) == 3
 
 
-def test_help_comes_from_the_module(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    assert figure(["hem_fig4", "--help"], monkeypatch) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("usage: oversmoothing figure hem_fig4 ") and "--pdf" in shown
-
-
 @pytest.mark.parametrize(
     ("command", "named"),
     [

@@ -1,4 +1,4 @@
-"""Every cell of every table is a command that composes, and every table can be shown."""
+"""Every cell of every table is a command that composes, and shows what the records say."""
 
 from pathlib import Path
 
@@ -7,10 +7,14 @@ import yaml
 
 from oversmoothing.lab.launch.check import Known, all_problems, config_problems
 from oversmoothing.lab.launch.config import compose_config
+from oversmoothing.lab.report.publish import markdown, to_csv
+from oversmoothing.lab.report.results import collect
 from oversmoothing.lab.report.tables import Cell, load, select
+from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.identity import run_id
 
-FOLDER = Path(__file__).parents[2] / "results" / "expected"
+RESULTS = Path(__file__).parents[2] / "results"
+FOLDER = RESULTS / "expected"
 FILES = {path.stem: yaml.safe_load(path.read_text())["tables"] for path in FOLDER.glob("*.yaml")}
 TABLES = [  # tests/papers/test_cures.py has the others
     name for tables in FILES.values() for name in tables if name != "cures"
@@ -45,16 +49,23 @@ def commands(cells: list[Cell], table: str) -> dict[tuple[str, ...], Cell]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_command_names_options_that_there_are_and_a_run_of_its_own(
-    cells: list[Cell], table: str
+def test_every_command_has_a_run_of_its_own_and_the_table_is_that_of_the_records(
+    cells: list[Cell], table: str, tmp_path: Path
 ) -> None:
-    """Two commands of a table never name one run: an override would do nothing."""
+    """Two commands of a table never name one run: an override would do nothing. After new results:
+    ``oversmoothing table TABLE --draw --publish``."""
+    records = RESULTS / f"{table}.jsonl"
+    found = collect(select(cells, table), [f"paths.outputs={tmp_path}"], records)
     named: dict[str, tuple[str, ...]] = {}
-    for words in commands(cells, table):
-        config = compose_config([*words])
+    for words, config in {p.cell.words: p.config for p in found if p.cell.runnable}.items():
         assert config_problems(config) == {}, words
         first = named.setdefault(run_id(config), words)
         assert first == words or table == "table5_readings"
+    if records.exists():
+        entries = judge([planned.pair for planned in found])
+        assert (RESULTS / f"tables/{table}.csv").read_text("utf-8") == to_csv(entries)
+        shown = (RESULTS / f"tables/{table}.md").read_text("utf-8")
+        assert shown.startswith(markdown(entries))
 
 
 @pytest.mark.parametrize("experiment", HERE)

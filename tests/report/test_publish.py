@@ -8,22 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from guide import ROOT
 from made_up import cell, entries, measured, own, own_entries
 from scipy.stats import ttest_rel
 
 from oversmoothing.lab.report.page import Section, page
 from oversmoothing.lab.report.publish import (
     comparisons,
-    counts,
     every_cell,
     markdown,
-    notes,
     publish,
     to_csv,
 )
-from oversmoothing.lab.report.tables import load, select
-from oversmoothing.lab.report.verdict import Entry, Verdict, judge, layout
+from oversmoothing.lab.report.verdict import Entry, Verdict, judge
 
 
 def numbers(text: str) -> list[str]:
@@ -36,13 +32,6 @@ def table_lines(text: str, sign: str) -> list[str]:
 
 def lines_of_csv(found: list[Entry]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(to_csv(found))))
-
-
-def test_markdown_holds_every_number_and_what_is_missing() -> None:
-    md = "\n".join(table_lines(markdown(entries()), "| w/"))
-    assert len(numbers(md)) > 15
-    assert "missing (35.5)" in md and "not run (19.00)" in md
-    assert "8 cells within, 2 off, 1 contradicted, 1 not run, 1 missing." in counts(entries())
 
 
 def test_csv_holds_what_the_markdown_rounds() -> None:
@@ -69,34 +58,6 @@ def test_csv_keeps_every_seed_exactly() -> None:
     assert float(line["difference"]) == pytest.approx(statistics.fmean(read) - 80.0)
 
 
-def test_a_table_of_ours_has_units_and_no_verdicts() -> None:
-    text = markdown(own_entries())
-    assert "| w/ half | **21.33 ± 0.29, n = 3** | 0.70 ± 0.09, n = 3 |" in text
-    assert counts(own_entries()) == "4 of 6 cells measured, 2 missing."
-    assert text.startswith("**Our own**") and "published" not in text and "✓" not in text
-    lines = lines_of_csv(own_entries())
-    assert [line["unit"] for line in lines[:2]] == ["%", ""]
-    assert {line["published"] for line in lines} == {line["difference"] for line in lines} == {""}
-
-
-def test_a_spread_read_as_a_fraction_is_counted_as_printed_too() -> None:
-    pairs = [
-        (cell(80.0, 3.0, printed_std=0.03), measured(82.0, 82.0)),  # within 2.7 points, not 1
-        (cell(70.0, 0.5, "base", printed_std=0.5), measured(70.1, 70.2)),
-    ]
-    text = markdown(judge(pairs))
-    assert "2 of 2 cells within" in text
-    assert "the ± of w/ ours read as printed, in points: 1 of 2 cells within" in text
-    assert "as printed" not in markdown(judge(pairs[1:]))
-
-
-def test_the_misprint_is_marked_and_explained() -> None:
-    text = markdown(entries())
-    assert "**22.37 ± 0.00, n = 2** (23.37† ✓)" in text
-    assert "Squirrel, w/ base, L=2: a misprint" in text
-    assert [line["corrected"] for line in lines_of_csv(entries()) if line["corrected"]] == ["22.37"]
-
-
 def test_the_best_of_a_column_is_bold_and_a_missing_one_never() -> None:
     best = {(e.cell.block, e.cell.column): e.cell.key for e in entries() if e.best}
     assert best == {
@@ -117,19 +78,6 @@ def test_readings_are_rows_of_their_own_and_meet_their_own_baseline() -> None:
     assert "| w/ ours, deep | 50.05" in markdown(found)
 
 
-def test_columns_stand_as_printed_whichever_cell_comes_first() -> None:
-    """A reading of the deep columns only, before one of all, must not move them to the front."""
-    cells = select(load(ROOT / "results/expected"), "table5_readings")
-    for block in layout(judge([(one, None) for one in cells])):
-        assert block.columns == ["L=2", "L=4", "L=8", "L=16", "L=32"]
-
-
-def test_marks_say_which_side_a_value_is_off() -> None:
-    runs = {"L=2": measured(60.0, 60.1), "L=8": measured(40.0, 40.1), "L=16": measured(50.0)}
-    found = judge([(cell(50.0, column=column), run) for column, run in runs.items()])
-    assert [entry.mark for entry in found] == ["▲", "▼", "✓"]
-
-
 def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
     paths = publish(entries(), tmp_path)
     names = [path.relative_to(tmp_path).as_posix() for path in paths]
@@ -137,16 +85,6 @@ def test_files_are_written_and_repeatable(tmp_path: Path) -> None:
     assert {Path(name).parent.name for name in names[2:]} == {"figures"}
     first = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in publish(entries(), tmp_path)] == first
-
-
-def test_weights_and_conditions_stand_below_the_table() -> None:
-    ours = replace(measured(1.0, 2.0), weights="from scratch", conditions="val, no CRF")
-    pair = [(own("base", "CAM"), ours), (own("half", "CAM"), replace(ours, weights="pretrained"))]
-    assert notes(judge(pair[:1])) == ["Weights: from scratch.", "Measured (CAM): val, no CRF."]
-    assert notes(judge(pair))[:2] == [
-        "Weights (w/ base): from scratch.",
-        "Weights (w/ half): pretrained.",
-    ]
 
 
 def test_a_row_is_compared_with_its_own_baseline_in_each_block() -> None:

@@ -48,13 +48,8 @@ def rope() -> nn.Module:
 
 
 def swin() -> nn.Module:
-    sizes = {
-        "img_size": 32,
-        "window_size": 2,
-        "embed_dim": 16,
-        "depths": (1, 2),
-        "num_heads": (2, 4),
-    }
+    sizes = {"img_size": 32, "window_size": 2, "embed_dim": 16}
+    sizes |= {"depths": (1, 2), "num_heads": (2, 4)}
     return timm.create_model("swin_tiny_patch4_window7_224", **sizes, num_classes=3)
 
 
@@ -78,6 +73,12 @@ def gpt2() -> nn.Module:
 def llama() -> nn.Module:
     config = hf.LlamaConfig(**SMALL, intermediate_size=32, num_key_value_heads=1)
     return hf.LlamaForCausalLM(config)
+
+
+def encoder(**options: object) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, **{"batch_first": True, **options})
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
 def made(build, *aggregators, implementation: str = "sdpa", **options) -> nn.Module:

@@ -5,34 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 from run_log import log_text
+from small_runs import words as small
 
 from oversmoothing.lab.launch.config import compose_config
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.store.weights import weights_path
 
-OWN = ["logger=none", "threads=1", "device=cpu"]
-TINY = [
-    "experiment=cls_scenes",
-    "seeds=[0]",
-    "backbone.depth=2",
-    "backbone.drop_path=0.2",
-    "data.num_train=24",
-    "data.num_val=10",
-    "trainer.iterations=6",
-    "trainer.warmup=2",
-    "trainer.batch_size=8",
-    "trainer.log_every=4",
-    "task.repeats=2",
-    "task.augment.rand_augment=rand-m9-mstd0.5-inc1",
-    "task.augment.erase=0.25",
-    "task.mix.prob=1.0",
-    "task.evaluation.layer_images=2",
-    *OWN,
-]
+OWN = "aggregator=none data.num_train=16 trainer.iterations=3 trainer.warmup=1"
+OWN += " trainer.batch_size=8 task.repeats=2 device=cpu"
+OWN += " task.augment.rand_augment=rand-m9-mstd0.5-inc1"
 
 
 def words(outputs: Path, *overrides: str) -> list[str]:
-    return [*TINY, f"paths.outputs={outputs}", f"paths.cache={outputs.parent}/cache", *overrides]
+    return small("classification", outputs, *OWN.split(), *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +31,9 @@ def weights(config) -> torch.Tensor:
 
 
 def test_parts_of_a_batch_do_what_the_whole_does(folder: Path) -> None:
-    """Without drop path, whose draws come in another order."""
     both = []
     for parts in (1, 4):
-        own = ["backbone.drop_path=0", f"trainer.accumulate={parts}", "trainer.eps=1e-3"]
+        own = [f"trainer.accumulate={parts}", "trainer.eps=1e-3"]
         config = compose_config(words(folder / "parts", *own))
         execute(config)
         both.append(weights(config))
@@ -58,31 +42,21 @@ def test_parts_of_a_batch_do_what_the_whole_does(folder: Path) -> None:
 
 def test_it_learns(folder: Path) -> None:
     """Easy crops, by their colours."""
-    overrides = [
-        "data.easy=true",
-        "data.num_train=200",
-        "data.num_val=50",
-        "trainer.iterations=60",
-        "trainer.warmup=5",
-        "trainer.batch_size=16",
-        "task.mix.prob=0",
-        "task.repeats=1",
-        "task.augment.rand_augment=null",
-        "task.augment.erase=0",
-        "backbone.drop_path=0",
-    ]
-    result = execute(compose_config(words(folder / "learns", *overrides)))["seeds"]["0"]
+    own = "data.easy=true data.num_train=200 data.num_val=50 trainer.iterations=60 trainer.warmup=5"
+    own += " trainer.batch_size=16 task.mix.prob=0 task.repeats=1 task.augment.rand_augment=null"
+    own += " task.augment.erase=0"
+    result = execute(compose_config(words(folder / "learns", *own.split())))["seeds"]["0"]
     assert result["val_acc1"] > 50  # by chance: 20
 
 
-EVAL = ["experiment=cls_eval", "task.evaluation.layer_images=2", *OWN]
+EVAL = ["experiment=cls_eval", "task.evaluation.layer_images=2", "logger=none", "threads=1"]
 
 
 def test_pretrained_weights_are_measured_without_training(data_root: Path, folder: Path) -> None:
     own = [f"paths.data={data_root}", f"paths.outputs={folder}/eval", f"paths.cache={folder}/cache"]
     found = {}
     for gamma in ("0", "-1"):
-        config = compose_config([*EVAL, *own, f"aggregator.gamma={gamma}"])
+        config = compose_config([*EVAL, "device=cpu", *own, f"aggregator.gamma={gamma}"])
         found[gamma] = execute(config)["seeds"]["0"]
         assert not log_text(run_folder(config))
     assert found["0"]["conditions"]["accuracy"] == "not measured: 20 classes"

@@ -13,16 +13,11 @@ from oversmoothing.lab.store.run import Recorder
 BASE = ["data=sbm", "data.num_nodes=310", "backbone.depth=4", "backbone.hidden=8", "threads=1"]
 BASE += ["trainer.epochs=12", "trainer.eval_every=2", "logger=none"]
 CELLS = {
-    "none": ["aggregator=none"],
-    "layernorm": ["aggregator=layernorm"],
-    "pairnorm": ["aggregator=pairnorm", "aggregator.mode=PN-SI"],
     "contranorm": ["aggregator=contranorm", "aggregator@then=layernorm"],
     "centered": ["aggregator=centered", "aggregator@then=layernorm"],
-    "warm-up": ["aggregator=centered", "aggregator.warmup=5"],
-    "drop message": ["backbone.drop_message=0.3", "backbone.drop_node=0.2"],
-    "graphnorm": ["aggregator=graphnorm"],
-    "drop edge": ["backbone.drop_edge=0.3"],
-    "residual": ["backbone.residual=1"],
+    "warm-up": ["aggregator=centered", "aggregator.warmup=5", "aggregator@then=graphnorm"],
+    "drops": ["aggregator=pairnorm", "aggregator.mode=PN-SI", "backbone.drop_message=0.3"]
+    + ["backbone.drop_node=0.2", "backbone.drop_edge=0.3", "backbone.residual=1"],
     "gcnii": ["backbone=gcnii", "trainer.dense_weight_decay=0.1"],
     "jknet": ["backbone=jknet"],
     "gprgnn": ["backbone=gprgnn", "trainer.weight_decay=0", "trainer.dense_weight_decay=0.1"],

@@ -12,9 +12,9 @@ from torch import Tensor
 from oversmoothing.lab.tasks.wsss.crf import CRF, dense_crf
 
 
-def scene(seed: int = 0) -> tuple[Tensor, Tensor]:
+def scene() -> tuple[Tensor, Tensor]:
     """Returns an image of two colours, 12×10, and uncertain probabilities of 4 labels."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     left = (torch.arange(10) < 5).expand(12, 10)
     colours = torch.tensor([[200, 60, 40], [40, 90, 180]])
     noise = torch.randn(3, 12, 10, generator=generator)
@@ -43,14 +43,13 @@ def exact(image: Tensor, probabilities: Tensor, crf: CRF) -> Tensor:
     return Q.view_as(probabilities)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     "crf",
     [CRF(), CRF(iterations=1), CRF(bi_xy=6, bi_rgb=20), CRF(bi_w=0), CRF(bi_w=0, pos_xy=3)],
     ids=str,
 )
-def test_is_the_exact_mean_field_up_to_the_lattice(crf: CRF, seed: int) -> None:
-    image, p = scene(seed)
+def test_is_the_exact_mean_field_up_to_the_lattice(crf: CRF) -> None:
+    image, p = scene()
     ours, reference = dense_crf(image, p, crf), exact(image, p, crf)
     assert (ours - reference).abs().mean() < 0.01
     assert (ours.argmax(0) == reference.argmax(0)).double().mean() >= 0.98

@@ -9,9 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "data"))
-import voc_folder  # noqa: E402
+import voc_folder
 
 from oversmoothing.errors import Problems
 from oversmoothing.lab.launch import evaluate as evaluate_command
@@ -23,25 +21,10 @@ from oversmoothing.lab.launch.script import run_script
 from oversmoothing.lab.store.results import read_result
 
 ROOT = Path(__file__).parents[3]
-TINY = [
-    "experiment=wsss_voc",
-    "trainer=toco_smoke",
-    "trainer.iterations=2",
-    "trainer.warmup=1",
-    "backbone.name=test_vit",
-    "backbone.weights=none",
-    "task.augment.crop=32",
-    "task.evaluation.splits=[val]",
-    "task.evaluation.size=32",
-    "task.evaluation.ms_scales=[1.0]",
-    "task.evaluation.crf=null",
-    "task.evaluation.workers=0",
-    "task.method.start=1",
-    "seeds=[0,1]",
-    "logger=none",
-    "threads=1",
-    "device=cpu",
-]
+TINY = "experiment=wsss_voc trainer=toco_smoke trainer.iterations=2 trainer.warmup=1 logger=none"
+TINY += " backbone.name=test_vit backbone.weights=none task.augment.crop=32 task.method.start=1"
+TINY += " task.evaluation.splits=[val] task.evaluation.size=32 task.evaluation.ms_scales=[1.0]"
+TINY += " task.evaluation.crf=null task.evaluation.workers=0 seeds=[0,1] threads=1 device=cpu"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("voc")
     voc_folder.make(root, num_val=3)
     paths = [f"paths.data={root}", f"paths.outputs={root}/out", f"paths.cache={root}/cache"]
-    config = compose_config([*TINY, *paths])
+    config = compose_config([*TINY.split(), *paths])
     execute(config)
     return run_folder(config)
 

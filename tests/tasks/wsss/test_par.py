@@ -77,19 +77,3 @@ def test_classes_commute_flips_and_batches(scene) -> None:
         flipped = par(images.flip(axis), masks.flip(axis))
         torch.testing.assert_close(flipped.flip(axis), refined)
     torch.testing.assert_close(par(images[1:], masks[1:]), refined[1:])
-
-
-def test_the_scale_of_colours_does_not_matter(scene) -> None:
-    images, masks = scene
-    torch.testing.assert_close(PAR()(images * 255, masks), PAR()(images, masks))
-
-
-def test_the_kernel_of_a_gpu_computes_the_same() -> None:
-    """In Triton's interpreter; see tests/conftest.py."""
-    pytest.importorskip("triton")
-    from oversmoothing.lab.tasks.wsss.par_kernel import averaged
-
-    images, masks = torch.rand(2, 3, 17, 21), torch.rand(2, 11, 17, 21).mT.contiguous().mT
-    par = PAR(iterations=1)
-    found = averaged(masks, par.affinity(images), par.shift)
-    torch.testing.assert_close(found, par(images, masks), atol=1e-6, rtol=0)

@@ -9,7 +9,7 @@ import torch
 from processes import by_two, perform, without_error
 from run_log import log_text
 from safetensors.torch import save_file
-from tiny_wsss import words
+from small_runs import words as small
 
 from oversmoothing import distributed
 from oversmoothing.aggregators.centered import Centered
@@ -23,6 +23,12 @@ from oversmoothing.lab.store.run import Recorder
 from oversmoothing.lab.store.weights import weights_path
 from oversmoothing.lab.tasks.base import Job
 from oversmoothing.lab.tasks.wsss.evaluator import Evaluator
+
+OWN = ["data.num_train=12", "data.num_val=3", "trainer.iterations=6", "task.method.start=2"]
+
+
+def words(outputs: Path, *overrides: str) -> list[str]:
+    return small("wsss", outputs, *OWN, "device=cpu", *overrides)
 
 
 def numbers(result: dict, seed: str = "0") -> dict[str, float]:

@@ -36,7 +36,7 @@ def test_features_that_no_lattice_has_room_for(size: float) -> None:
 
 def test_pixel_adaptive_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    images, masks = (torch.rand(2, C, 13, 17) for C in (3, 9))
+    images, masks = (torch.rand(2, C, 17, 13).mT for C in (3, 9))
     images[0, :, :6] = 0.5  # σ is 0 in flat regions
     par = PAR(dilations=(1, 4), iterations=2)
     expected = par(images, masks), par.affinity(images)
