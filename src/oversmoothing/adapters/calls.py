@@ -6,7 +6,8 @@ and each group is aggregated apart (``Sentences``, ``Graphs``).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from inspect import signature
@@ -381,6 +382,16 @@ class Current:
                 "connections and drop_edge need; checkpoint the whole model, or turn it off"
             )
         return layers
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Context whose calls are no others to those before, whose backward pass may come."""
+        before = dict(vars(self))
+        Current.__init__(self)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}

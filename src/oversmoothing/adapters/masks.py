@@ -1,7 +1,8 @@
 """Masks in the call of a module, for the sites in it: padding, and tokens hidden from others."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,15 @@ from torch import Tensor, nn
 from oversmoothing.adapters.attention import seen
 from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
 from oversmoothing.adapters.prefix import parents_of
-from oversmoothing.adapters.site import AfterModule, BeforeModule, Held, Parent, Placed, Site
+from oversmoothing.adapters.site import (
+    AfterModule,
+    BeforeModule,
+    Held,
+    Parent,
+    Placed,
+    Site,
+    placed_in,
+)
 from oversmoothing.errors import InputError
 
 PADDING = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")  # true: hidden
@@ -62,7 +71,10 @@ class Masks(Capture):
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         given = dict(zip(self.names, args)) | kwargs
-        masks = {name: given[name] for name in self.taken if given.get(name) is not None}
+        found = {name: given.get(name) for name in self.taken}
+        masks = {
+            name: mask for name, mask in found.items() if mask is not None and mask is not False
+        }
         self.gave = bool(masks)
         self.held.set(masks)
 
@@ -113,6 +125,19 @@ class Unseen(Masks):
 
     def _hides(self, name: str) -> bool:
         return hides(self.held.get().get(name))
+
+
+@contextmanager
+def apart(model: nn.Module) -> Iterator[None]:
+    """Context whose calls change nothing for those before, whose backward pass may come."""
+    with ExitStack() as stack:
+        hooks = [place.site for place in placed_in(model)]
+        for current in {getattr(hook, "current", None) for hook in hooks} - {None}:
+            stack.enter_context(current.apart())
+        for hook in hooks:
+            if isinstance(hook, Masks):
+                stack.callback(setattr, hook, "gave", hook.gave)
+        yield
 
 
 def around(library: ModuleType | None, model: nn.Module, placed: Iterable[Placed]) -> list[Placed]:
