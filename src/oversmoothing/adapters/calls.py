@@ -443,24 +443,3 @@ class Capture:
 
 def ungrouped(given: dict[str, Any]) -> None:
     """Returns None: all tokens of a sample are one group."""
-
-
-def sentences(mask: Tensor | None) -> Sentences | None:
-    """Reads a padding mask (B, N) or (N,): true or 1 for tokens; None if nothing is padded.
-
-    Raises:
-        InputError: the mask has other dimensions.
-    """
-    if mask is None:
-        return None
-    if isinstance(mask, Tensor) and mask.dim() == 1:
-        mask = mask[None]
-    if not isinstance(mask, Tensor) or mask.dim() != 2:
-        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputError(
-            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
-            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
-        )
-    if not recorded() and mask.all():
-        return None
-    return Sentences(mask)

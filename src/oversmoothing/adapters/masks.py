@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import seen
-from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
+from oversmoothing.adapters.calls import Capture, Groups, Sentences, recorded
 from oversmoothing.adapters.prefix import parents_of
 from oversmoothing.adapters.site import (
     AfterModule,
@@ -27,6 +27,27 @@ from oversmoothing.errors import InputError
 PADDING = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")  # true: hidden
 HIDING = ("attn_mask", "tgt_mask", "src_mask", "mask", "tgt_is_causal", "is_causal")
 OF_TOKENS = "attention_mask"  # true for tokens, (B, N)
+
+
+def sentences(mask: Tensor | None) -> Sentences | None:
+    """Reads a padding mask (B, N) or (N,): true or 1 for tokens; None if nothing is padded.
+
+    Raises:
+        InputError: the mask has other dimensions.
+    """
+    if mask is None:
+        return None
+    if isinstance(mask, Tensor) and mask.dim() == 1:
+        mask = mask[None]
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
+            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
+        )
+    if not recorded() and mask.all():
+        return None
+    return Sentences(mask)
 
 
 def hidden(mask: Tensor) -> Tensor:
