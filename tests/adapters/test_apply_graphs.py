@@ -8,6 +8,7 @@ import torch_geometric.nn as pyg
 from applied_convolutions import CLOSE, Network, graph, network
 from applied_models import Scale
 from torch import Tensor, nn
+from torch.export import Dim
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
 
@@ -345,3 +346,29 @@ def test_several_networks_at_once_need_a_call_that_checks_the_mixing() -> None:
         torch.vmap(call)(*tensors)
     expected = torch.stack([model(data.x, data.edge_index) for model in models])
     torch.testing.assert_close(torch.vmap(call)(*tensors), expected, **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore")  # the tracer's
+@pytest.mark.parametrize(
+    ("method", "several"), [("pairnorm", True), ("contranorm", False), ("batchnorm", True)]
+)
+@torch.no_grad()
+def test_graphs_of_other_sizes_are_exported_or_refused(method: str, several: bool) -> None:
+    """Statistics of a whole batch need no sizes."""
+    model = osm.apply(pyg.GCN(4, 4, 3).eval(), method)
+    sizes = [(5, 12), (7, 20)]
+    (x, edges, batch), other = (
+        (torch.randn(n, 4), torch.randint(n, (2, E)), torch.arange(n) // 3) for n, E in sizes
+    )
+    batch = {"batch": batch} if several else {}
+    model(x, edges, **batch)
+    if method != "batchnorm":
+        with pytest.raises(InputError, match="^(batch|edges): "):
+            torch.export.export(model, (x, edges), batch, strict=False)
+        with pytest.raises(InputError, match="^(batch|edges): "):
+            torch.jit.trace(model, example_kwarg_inputs={"x": x, "edge_index": edges, **batch})
+        return
+    axes = {"x": {0: Dim.AUTO}, "edge_index": {1: Dim.AUTO}, "batch": {0: Dim.AUTO}}
+    exported = torch.export.export(model, (x, edges), batch, dynamic_shapes=axes, strict=False)
+    found = exported.module()(*other[:2], batch=other[2])
+    torch.testing.assert_close(found, model(*other[:2], batch=other[2]), **CLOSE)

@@ -13,6 +13,7 @@ import torch_geometric.nn as pyg
 import transformers as hf
 from applied_models import EDGES, IMAGE, PADDED, WORDS, bert, made, vit
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.utils.checkpoint import checkpoint
 from torchvision.models.feature_extraction import create_feature_extractor
 from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionTransformer
@@ -287,6 +288,7 @@ PLACES = [
     ("em", None),
 ]
 WHOLE = torch.ones_like(WORDS)
+MORE = torch.randint(1, 50, (3, 9), generator=torch.Generator().manual_seed(1))  # other sizes
 
 
 class Hidden(nn.Module):
@@ -301,25 +303,27 @@ class Hidden(nn.Module):
 
 
 def _check(recorded, name: str) -> None:
-    """Compares with a model that is not recorded, for padding on either side and for none."""
+    """Compares with a model that is not recorded, for padding on either side and other sizes."""
     model = Hidden(made(bert, name))
-    for mask in (PADDED, PADDED.flip(0), WHOLE):
+    ragged = torch.arange(9) < torch.tensor([[9], [2], [6]])
+    given = [*((WORDS, mask) for mask in (PADDED, PADDED.flip(0), WHOLE)), (MORE, ragged.long())]
+    for words, mask in given:
         with torch.no_grad():
-            torch.testing.assert_close(recorded(WORDS, mask), model(WORDS, mask))
+            torch.testing.assert_close(recorded(words, mask), model(words, mask))
 
 
 @pytest.mark.filterwarnings("ignore")  # the tracer's
 @pytest.mark.parametrize("mask", [WHOLE, PADDED])
-@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "centered"])
+@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "batchnorm", "centered"])
 def test_a_trace_follows_the_mask(name: str, mask: Tensor) -> None:
     _check(torch.jit.trace(Hidden(made(bert, name)), (WORDS, mask), strict=False), name)
 
 
-@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "layernorm", "centered"])
+@pytest.mark.parametrize("name", ["pairnorm", "contranorm", "batchnorm", "layernorm", "centered"])
 def test_an_exported_and_a_compiled_model_follow_the_mask(name: str) -> None:
     torch.compiler.reset()
-    model = Hidden(made(bert, name))
-    _check(torch.export.export(model, (WORDS, WHOLE)).module(), name)
+    model, sizes = Hidden(made(bert, name)), ({0: Dim.AUTO, 1: Dim.AUTO},) * 2
+    _check(torch.export.export(model, (WORDS, WHOLE), dynamic_shapes=sizes).module(), name)
     _check(torch.compile(model, fullgraph=True, backend="eager"), name)
 
 

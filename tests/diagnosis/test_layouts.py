@@ -1,6 +1,7 @@
 """The tokens of a layer lie along the right axis, whatever the layer returns beside them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ def test_positions_of_recurrent_layers(batch_first: bool) -> None:
     assert report["cosine"] == pytest.approx(cosines(model, x, tokens), rel=1e-12)
 
 
+@dataclass
+class Output:
+    """What a layer returns."""
+
+    other: Tensor
+    tokens: Tensor
+
+
 def test_what_a_layer_returns_beside_its_tokens_is_passed_over() -> None:
     """A block of TNT returns pixels (B·N, n, c) before patches; others return their map first."""
     model, x = Blocks(lambda x: x), draw(3, 5, 8)
@@ -59,6 +68,7 @@ def test_what_a_layer_returns_beside_its_tokens_is_passed_over() -> None:
         lambda x: (torch.rand(3, 2, 5, 5), x),
         lambda x: (None, [x]),
         lambda x: {"other": x[0], "last_hidden_state": x},
+        lambda x: Output(x[0], x),
     ):
         for block in model.blocks:
             block.change = change

@@ -5,6 +5,7 @@ import copy
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -16,6 +17,7 @@ import transformers as hf
 from diagnosed import IDS, bert
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, weight_norm
+from torch.utils.checkpoint import checkpoint
 
 import oversmoothing as osm
 
@@ -63,6 +65,21 @@ class Shared(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x + (x @ self.weights[0].mT) @ self.tokens.weight
+
+
+def _padded_bert() -> Any:
+    model = osm.apply(bert(), "contranorm").train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    mask = torch.ones_like(IDS).index_fill(1, torch.tensor([2]), 0)
+    return model, {"input_ids": IDS}, lambda: model(IDS, attention_mask=mask)[0]
+
+
+def _vit_of_values() -> Any:
+    sizes = {"img_size": 16, "patch_size": 8, "depth": 3, "embed_dim": 16, "num_heads": 2}
+    model = timm.create_model("vit_tiny_patch16_224", **sizes, proj_drop_rate=0.1).train()
+    model.set_grad_checkpointing()
+    images = torch.ones(2, 3, 16, 16)
+    return osm.apply(model, "value_residual"), {"x": images}, lambda: model(images)
 
 
 class LoRA(nn.Linear):
@@ -330,3 +347,39 @@ def test_a_model_that_changes_its_inputs_does_not_change_those_of_the_reference(
     given = {"x": torch.randn(2, 5, 6), "count": 1}
     report = osm.diagnose(model, batches=[(given,)], reference=copy.deepcopy(model))
     assert report.reference is not None and report.reference.values == report.values
+
+
+@pytest.mark.parametrize("build", [_padded_bert, _vit_of_values])
+def test_a_look_at_gradients_before_the_backward_pass_of_a_checkpointed_model(build) -> None:
+    """Methods know the call that checkpointing repeats, though another one came between."""
+
+    def gradients(look: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, inputs, call = build()
+        loss = call().square().mean()
+        if look:
+            report = osm.diagnose(model, **inputs, loss=lambda out: _first(out).square().mean())
+            assert {"gradient_norm", "attention_similarity"} <= report.values.keys()
+        loss.backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    plain, looked = gradients(False), gradients(True)
+    assert len(plain) == len(looked) and all(map(torch.equal, plain, looked))
+
+
+def _first(output: Any) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def test_a_look_keeps_the_mask_of_a_part_that_checkpointing_repeats() -> None:
+    """It is refused, as without the look, rather than repeated without; no mask needs none."""
+    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+    model = osm.apply(nn.TransformerEncoder(layer, 2), "pairnorm", where="layers.*.linear2")
+    for own in model.layers:
+        own._ff_block = partial(checkpoint, own._ff_block, use_reentrant=False)
+    x, hidden = torch.randn(2, 4, 8), torch.tensor([[False] * 4, [False, False, True, True]])
+    model(x).square().mean().backward()
+    loss = model(x, src_key_padding_mask=hidden).square().mean()
+    osm.diagnose(model, x)
+    with pytest.raises(osm.InputError, match="checkpoint"):
+        loss.backward()

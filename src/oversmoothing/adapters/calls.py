@@ -6,9 +6,10 @@ and each group is aggregated apart (``Sentences``, ``Graphs``).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from oversmoothing.aggregators.base import Aggregator, Context
+from oversmoothing.aggregators.base import Aggregator, Context, require_followed
 from oversmoothing.errors import InputError
 
 
@@ -82,6 +83,7 @@ class Sentences:
     def _by_length(
         self, aggregator: nn.Module, tensors: tuple[Tensor, ...], context: Context
     ) -> Tensor:
+        require_followed("attention_mask: the number of tokens of a sentence")
         order = self.lengths.argsort(stable=True)
         found, counts = self.lengths.unique(return_counts=True)
         pieces = []
@@ -104,14 +106,22 @@ class Graphs:
     """
 
     def __init__(self, batch: Tensor) -> None:
-        self.num_nodes = len(batch)
-        _, graph, sizes = batch.unique(return_inverse=True, return_counts=True)
-        nodes = graph.argsort(stable=True).split(sizes.tolist())
+        self.batch, self.num_nodes = batch, batch.shape[0]
+
+    @cached_property
+    def nodes(self) -> list[Tensor]:
+        """The nodes of all graphs of one size, (graphs, nodes) for each size."""
+        require_followed("batch: the number of nodes of a graph")
+        _, graph, sizes = self.batch.unique(return_inverse=True, return_counts=True)
         alike: dict[int, list[Tensor]] = {}
-        for own in nodes:
+        for own in graph.argsort(stable=True).split(sizes.tolist()):
             alike.setdefault(len(own), []).append(own)
-        self.nodes = [torch.stack(group) for group in alike.values()]  # (graphs, nodes) each
-        self.order = torch.cat([batch.new_empty(0), *map(torch.flatten, self.nodes)]).argsort()
+        return [torch.stack(group) for group in alike.values()]
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The place of every node in ``nodes``."""
+        return torch.cat([self.batch.new_empty(0), *map(torch.flatten, self.nodes)]).argsort()
 
     def apply(self, aggregator: nn.Module, *tensors: Tensor, context: Context) -> Tensor:
         """Applies an aggregator to tensors (..., N, C).
@@ -124,10 +134,10 @@ class Graphs:
                 f"batch: the one of the model's last call has {self.num_nodes} nodes, and tokens "
                 f"are {tuple(tensors[0].shape)}; aggregators cannot follow pooling of nodes"
             )
-        if not self.nodes:
-            return tensors[0]
         if getattr(aggregator, "of_batch", False):
             return aggregator(*tensors, context).to(tensors[0].dtype)
+        if not self.nodes:
+            return tensors[0]
         pieces = []
         for nodes in self.nodes:
             for some in nodes.split(1) if context.edges is not None else [nodes]:
@@ -148,7 +158,7 @@ def recorded() -> bool:
 
 def _take(x: Tensor, order: Tensor) -> Tensor:
     """Reorders tokens. Shapes: x (B, ..., N, C), order (B, N) -> (B, ..., N, C)."""
-    index = order.view(len(order), *[1] * (x.dim() - 3), -1, 1)
+    index = order.view(order.shape[0], *[1] * (x.dim() - 3), -1, 1)
     return x.gather(-2, index.expand(x.shape))
 
 
@@ -373,6 +383,16 @@ class Current:
             )
         return layers
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Context whose calls are no others to those before, whose backward pass may come."""
+        before = dict(vars(self))
+        Current.__init__(self)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
@@ -423,24 +443,3 @@ class Capture:
 
 def ungrouped(given: dict[str, Any]) -> None:
     """Returns None: all tokens of a sample are one group."""
-
-
-def sentences(mask: Tensor | None) -> Sentences | None:
-    """Reads a padding mask (B, N) or (N,): true or 1 for tokens; None if nothing is padded.
-
-    Raises:
-        InputError: the mask has other dimensions.
-    """
-    if mask is None:
-        return None
-    if isinstance(mask, Tensor) and mask.dim() == 1:
-        mask = mask[None]
-    if not isinstance(mask, Tensor) or mask.dim() != 2:
-        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputError(
-            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
-            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
-        )
-    if not recorded() and mask.all():
-        return None
-    return Sentences(mask)

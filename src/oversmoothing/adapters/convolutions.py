@@ -154,7 +154,7 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
             f"model: {type(module).__name__} is not called with x (N, C) and edge_index (2, E), so "
             "half_hop cannot act; call it with these, or call oversmoothing.HalfHop on your data"
         )
-    N = len(given["x"])
+    N = given["x"].shape[0]  # under torch.jit.trace, len() is a constant
     for upsample in site:
         new = upsample(given["x"], _plain_edges(module, given))
         of_edges = {n: v for n in OF_EDGES if isinstance(v := given.get(n), Tensor)}
@@ -168,7 +168,7 @@ def _more_nodes(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, di
         given |= {name: given[name][order] for name in ("x", *vectors)}
         place = order.argsort()
         given["edge_index"], places = place[given["edge_index"]], place[places]
-    site.held.set((places, len(given["x"])))
+    site.held.set((places, given["x"].shape[0]))
     return (), given
 
 

@@ -11,8 +11,9 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from oversmoothing.adapters.attention import in_windows
 from oversmoothing.adapters.blocks import TEXT_LAYERS, Asked, Choice, Place, tokens_first, windows
-from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
+from oversmoothing.adapters.calls import Capture, Current, Sentences
 from oversmoothing.adapters.hf_functions import FUNCTIONS, InsideFunction, of_file, with_sinks
+from oversmoothing.adapters.masks import sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, Site, channels, width
 from oversmoothing.adapters.sites import SHOWN, VALUES, Sites, scale_branches

@@ -1,7 +1,8 @@
 """Masks in the call of a module, for the sites in it: padding, and tokens hidden from others."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -10,14 +11,43 @@ import torch
 from torch import Tensor, nn
 
 from oversmoothing.adapters.attention import seen
-from oversmoothing.adapters.calls import Capture, Groups, recorded, sentences
+from oversmoothing.adapters.calls import Capture, Groups, Sentences, recorded
 from oversmoothing.adapters.prefix import parents_of
-from oversmoothing.adapters.site import AfterModule, BeforeModule, Held, Parent, Placed, Site
+from oversmoothing.adapters.site import (
+    AfterModule,
+    BeforeModule,
+    Held,
+    Parent,
+    Placed,
+    Site,
+    placed_in,
+)
 from oversmoothing.errors import InputError
 
 PADDING = ("tgt_key_padding_mask", "src_key_padding_mask", "key_padding_mask")  # true: hidden
 HIDING = ("attn_mask", "tgt_mask", "src_mask", "mask", "tgt_is_causal", "is_causal")
 OF_TOKENS = "attention_mask"  # true for tokens, (B, N)
+
+
+def sentences(mask: Tensor | None) -> Sentences | None:
+    """Reads a padding mask (B, N) or (N,): true or 1 for tokens; None if nothing is padded.
+
+    Raises:
+        InputError: the mask has other dimensions.
+    """
+    if mask is None:
+        return None
+    if isinstance(mask, Tensor) and mask.dim() == 1:
+        mask = mask[None]
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"attention_mask: expected one for tokens, (B, N), got {got}; aggregators after the "
+            "mixing cannot follow other masks: apply them to the whole model, not to a part of it"
+        )
+    if not recorded() and mask.all():
+        return None
+    return Sentences(mask)
 
 
 def hidden(mask: Tensor) -> Tensor:
@@ -62,7 +92,10 @@ class Masks(Capture):
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         given = dict(zip(self.names, args)) | kwargs
-        masks = {name: given[name] for name in self.taken if given.get(name) is not None}
+        found = {name: given.get(name) for name in self.taken}
+        masks = {
+            name: mask for name, mask in found.items() if mask is not None and mask is not False
+        }
         self.gave = bool(masks)
         self.held.set(masks)
 
@@ -113,6 +146,19 @@ class Unseen(Masks):
 
     def _hides(self, name: str) -> bool:
         return hides(self.held.get().get(name))
+
+
+@contextmanager
+def apart(model: nn.Module) -> Iterator[None]:
+    """Context whose calls change nothing for those before, whose backward pass may come."""
+    with ExitStack() as stack:
+        hooks = [place.site for place in placed_in(model)]
+        for current in {getattr(hook, "current", None) for hook in hooks} - {None}:
+            stack.enter_context(current.apart())
+        for hook in hooks:
+            if isinstance(hook, Masks):
+                stack.callback(setattr, hook, "gave", hook.gave)
+        yield
 
 
 def around(library: ModuleType | None, model: nn.Module, placed: Iterable[Placed]) -> list[Placed]:

@@ -18,7 +18,8 @@ from oversmoothing.adapters.attention import (
     in_windows,
 )
 from oversmoothing.adapters.blocks import Asked, Choice, windows
-from oversmoothing.adapters.calls import Capture, Current, Sentences, sentences
+from oversmoothing.adapters.calls import Capture, Current, Sentences
+from oversmoothing.adapters.masks import sentences
 from oversmoothing.adapters.prefix import prefix_of
 from oversmoothing.adapters.site import AfterModule, BeforeModule, Placed, linear_in
 from oversmoothing.adapters.sites import SHOWN, SITES, VALUES, Factory, Sites, scale_branches

@@ -88,12 +88,14 @@ class Context:
         """The entries of a sparse M, sorted at the first use; None if M is dense.
 
         Raises:
-            InputError: ``num_nodes`` is missing, or the edges are not pairs of these nodes.
+            InputError: ``num_nodes`` is missing, the edges are not pairs of these nodes, or the
+                call is exported.
         """
         if self.edges is None:
             return None
         if self.num_nodes is None:
             raise InputError("Context: edges also need num_nodes; give the number of nodes")
+        require_followed("edges: how they lie in blocks")
         return neighbours_of(self.edges, self.num_nodes)
 
 
@@ -302,6 +304,22 @@ def wants(factory: Callable, name: str) -> bool:
     """Whether a factory has a parameter of this name that no ``functools.partial`` has set."""
     parameters = inspect.signature(factory).parameters
     return name in parameters and name not in getattr(inspect.unwrap(factory), "keywords", {})
+
+
+def require_followed(what: str) -> None:
+    """Checks that a call is not exported or traced, where sizes cannot depend on values.
+
+    torch.compile leaves such a part out of its graph, or raises its own error with fullgraph=True.
+
+    Args:
+        what: has such sizes; begins the message.
+    """
+    compiles = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+    if compiles or torch.jit.is_tracing():
+        raise InputError(
+            f"{what} differs between inputs, which torch.export and torch.jit.trace cannot follow; "
+            "run the model as it is, or choose another method"
+        )
 
 
 def checked(aggregator: nn.Module, x: Tensor, result: Tensor) -> Tensor:

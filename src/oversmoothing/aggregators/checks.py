@@ -96,13 +96,19 @@ def over_batch(
 ) -> Tensor:
     """Applies a batch norm of rows, (n, C) -> (n, D), to all unmasked tokens; others become 0.
 
+    In evaluation no row depends on others, so all are normed: torch.export cannot follow a number
+    of rows that depends on the mask.
+
     Raises:
         InputError: there is a single token in training, which has no variance.
 
     Shapes: x (..., N, C), mask (..., 1, N) -> (..., N, D).
     """
     seen = None if mask is None else mask.mT.expand(*x.shape[:-1], 1)[..., 0]
-    rows = x.flatten(0, -2) if seen is None else x[seen]
+    if seen is not None:
+        rows = x[seen] if training else x.masked_fill(~seen[..., None], 0).flatten(0, -2)
+    else:
+        rows = x.flatten(0, -2)
     if training and len(rows) == 1:
         raise InputError(
             "aggregator: a batch norm needs 2 tokens or more in training, got 1; give a larger "
@@ -112,6 +118,8 @@ def over_batch(
     shape = *x.shape[:-1], normed.shape[-1]
     if seen is None:
         return normed.view(shape)
+    if not training:
+        return normed.view(shape).masked_fill(~seen[..., None], 0)
     return normed.new_zeros(shape).index_put((seen,), normed)
 
 

@@ -67,7 +67,7 @@ class HalfHop(Tokenwise):
             slowed = slowed & drawn[target] & self.training
         (number,), (kept,) = slowed.nonzero(as_tuple=True), (~slowed).nonzero(as_tuple=True)
         source, target = edge_index[:, number]
-        slow = N + torch.arange(len(number), device=x.device)
+        slow = N + torch.arange(number.shape[0], device=x.device)
         new = [torch.stack(ends) for ends in ((source, slow), (slow, target), (target, slow))]
         return Upsampled(
             torch.cat([x, self.alpha * x[source] + (1 - self.alpha) * x[target]]),

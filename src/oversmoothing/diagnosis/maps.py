@@ -87,7 +87,7 @@ class SeeMaps(TorchFunctionMode):
             self._tell(query, query.shape[1], query.shape[0], rows)
 
     def _tell(self, x: Tensor, batch: int, tokens: int, rows: Rows) -> None:
-        with without_autocast(x.device):
+        with torch.no_grad(), without_autocast(x.device):  # a checkpoint counts what is saved
             self.seen(batch, tokens, rows)
 
 

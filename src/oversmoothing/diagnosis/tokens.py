@@ -1,6 +1,7 @@
 """Chooses the layers of a model to look at, and finds the tokens in what a layer returns."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -126,6 +127,9 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, tuple | list):
         for value in output:
             yield from _tensors(value)
+    elif is_dataclass(output):
+        for own in fields(output):
+            yield from _tensors(getattr(output, own.name))
 
 
 def _shape(x: Tensor) -> str:

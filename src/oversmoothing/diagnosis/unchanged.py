@@ -11,6 +11,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from oversmoothing.adapters.masks import apart
 from oversmoothing.distributed import fully_sharded
 
 NOTHING: dict[Any, Any] = {}
@@ -29,7 +30,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     written = [*model.buffers(), *_renormed(model)]
     values = [(x, x.detach().clone(), _version(x)) for x in written]
     data = [(parameter, parameter.data) for parameter in model.parameters()]
-    with same_attributes(model), same_random_numbers(model):
+    with apart(model), same_attributes(model), same_random_numbers(model):
         try:
             yield
         finally:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from oversmoothing.adapters import blocks
 from oversmoothing.adapters.blocks import LayerPlaces
-from oversmoothing.adapters.calls import Current, sentences
+from oversmoothing.adapters.calls import Current
+from oversmoothing.adapters.masks import sentences
 from oversmoothing.adapters.site import AfterModule, BeforeModule
 from oversmoothing.adapters.sites import SHOWN, SITES, Factory, Sites
 from oversmoothing.aggregators.base import Context
