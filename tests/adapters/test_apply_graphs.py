@@ -13,6 +13,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
 
 import oversmoothing as osm
+from oversmoothing.adapters.convolutions import AfterConvolution
+from oversmoothing.adapters.site import placed_in
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.batchnorm import BatchNorm
 from oversmoothing.errors import InputError
@@ -114,6 +116,19 @@ def test_methods_are_behind_every_convolution_but_the_last_unless_it_is_named() 
         mean = model.layers[centered[0]](data.x, data.edge_index).mean(dim=0)
         torch.testing.assert_close(mean, torch.zeros(4).double(), **CLOSE)
         assert centered == expected
+
+
+@pytest.mark.parametrize("jk", [None, "cat", "max"])
+def test_a_convolution_that_a_linear_map_reads_is_not_the_end(jk: str | None) -> None:
+    """Such as one before pooling and a classifier: a map registered before it does not read it."""
+    gin = pyg.GIN(4, 8, num_layers=3, jk=jk)
+    alone, pooled = nn.ModuleDict({"enter": nn.Linear(8, 8), "gnn": gin}), nn.Sequential(gin)
+    pooled.append(nn.BatchNorm1d(8)).append(pyg.MLP([8, 8, 2]))
+    for model, count in ((alone, 3 if jk else 2), (pooled, 3)):
+        osm.apply(model, osm.MeanNorm)
+        placed = [place for place in placed_in(model) if isinstance(place.site, AfterConvolution)]
+        assert len(placed) == count
+        osm.remove(model)
 
 
 @torch.no_grad()

@@ -195,7 +195,8 @@ def place(asked: Asked) -> list[Placed]:
     """Builds new sites for the convolutions.
 
     Aggregators of the site after act after every convolution except the last, whose output is often
-    that of the model. They also act after the last one if the user names its block.
+    that of the model. They also act after the last one if a linear map reads it, or if the user
+    names its block.
 
     Raises:
         InputError: ``where`` is given, or a block has no graph convolution.
@@ -215,7 +216,7 @@ def place(asked: Asked) -> list[Placed]:
                 f"blocks: {name} ({type(block).__name__}) has no graph convolution; leave it out "
                 "of blocks=, or give where= as a pattern of module names"
             )
-        acts_after = choice.named or block is not choice.last
+        acts_after = choice.named or block is not choice.last or _has_head(model, convolutions[-1])
         for conv in convolutions:
             before.append(_width(conv))
             alike = before.count(before[-1]) if block is last else 0
@@ -229,6 +230,14 @@ def place(asked: Asked) -> list[Placed]:
         placed.append(Placed(model, GraphOfModel(upsample)))
     _number([place.site for place in placed if isinstance(place.site, AfterConvolution)])
     return placed if any(len(place.site) for place in placed) else []
+
+
+def _has_head(model: nn.Module, conv: nn.Module) -> bool:
+    """Whether a linear map that comes after the last convolution reads its channels."""
+    found = [*model.modules()]
+    after = found[found.index([*conv.modules()][-1]) + 1 :]
+    sizes = [_width(module) for module in after if "Linear" in type(module).__name__]
+    return keeps_channels(conv) and any(size and size % _out(conv) == 0 for size in sizes)
 
 
 def _number(sites: list[AfterConvolution]) -> None:

@@ -125,7 +125,9 @@ def _rank(report: "Report") -> Iterator[str]:
     else:
         said = f"lies between {number(low)} and {number(high)}{part}{most}"
     end, v = every[-1]
-    more = "" if end == last else f"; after {end} it is {number(v)} of at most {bounded(bounds[end])}"
+    more = (
+        "" if end == last else f"; after {end} it is {number(v)} of at most {bounded(bounds[end])}"
+    )
     yield f"The effective rank {said}{more}."
 
 
