@@ -14,6 +14,7 @@ from oversmoothing.lab.store.files import OUTPUTS, read_or_set_aside, write_text
 from oversmoothing.lab.store.identity import facts_of, short_name
 
 NEAR = 1.02  # up to this multiple of the chance level, a network counts as no better
+SAME = {"roc_auc": "one score for all", "miou": "one label for all"}  # answer of chance, by metric
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -99,8 +100,8 @@ def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
         level = statistics.fmean(own[metric] for own in by_seed.values())
         reached = statistics.fmean(result["seeds"][seed][metric] for seed in by_seed)
         near = reached < level * NEAR
-        chance = f"{metric} {level:.2f}"
-        words.append(f"no better than chance ({chance})" if near else f"chance: {chance}")
+        answer = next((SAME[end] for end in SAME if metric.endswith(end)), "the largest class")
+        words.append(f"{'no better than ' * near}chance, {answer} ({level:.2f})")
     return f"    {'; '.join(words)} -> {folder}"
 
 
