@@ -87,7 +87,7 @@ def summary(result: dict[str, Any], already: bool, swept: str = "") -> str:
     shown = shown or ["no single number: see its result.json"]
     time = "already there" if already else f"{result['seconds']:.0f} s"
     name = f"{result['name']} {swept}".rstrip()
-    return f"{name}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
+    return f"{name}: {', '.join(shown)} ({counted(len(seeds), 'seed')}, {time})"
 
 
 def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
@@ -117,5 +117,6 @@ def _spread(values: list[float]) -> str:
     return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 
-def _counted(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Returns ``1 run`` or ``2 runs``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
