@@ -144,7 +144,7 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
         fontsize=8.5,
         loc="left",
     )
-    axis.set(xlabel="layers", ylabel="test accuracy, % (± standard deviation)", ylim=(0, 90))
+    axis.set(xlabel="layers", ylabel="test accuracy, % (mean ± std)", ylim=(0, 90))
     depth_axis(axis, depths)
     axis.legend(handles=handles(named), frameon=False, fontsize=8, loc="lower left",
                 bbox_to_anchor=(0, 0), title=f"with {depths[-1]} layers, %", title_fontsize=8,

@@ -13,7 +13,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.methods import METHODS, shown, styles_of
 from oversmoothing.lab.drawing.panels import LINES, beside, depth_axis, handles, panels
 from oversmoothing.lab.report.tables import Cell
-from oversmoothing.lab.report.verdict import Entry
+from oversmoothing.lab.report.verdict import Entry, Verdict
 
 DEPTH = "backbone.depth="
 QUANTITIES = {
@@ -31,7 +31,7 @@ def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
     """Writes ``stem``.png and returns its path; the CSV of the table has the data.
 
     Solid lines: measured means, with a dot for each seed. Dashed lines, hollow markers: published.
-    Panels and lines without any measurement are left out.
+    What waits to be measured, a whole data set or method, is left out.
 
     Args:
         entries: cells of a table for which ``by_depth`` holds.
@@ -63,9 +63,13 @@ def by_depth(entries: Sequence[Entry]) -> bool:
 
 
 def _with_numbers(entries: Sequence[Entry]) -> list[Entry]:
-    """Returns the cells of the data sets and methods of which something is measured."""
-    measured = [entry.cell for entry in entries if entry.measured]
-    blocks, labels = ({getattr(c, kind) for c in measured} for kind in ("block", "label"))
+    """Returns the cells of the data sets and methods of which something is measured.
+
+    Published methods that the table does not run, for a reason that it gives, are kept.
+    """
+    blocks = {e.cell.block for e in entries if e.measured}
+    own = [e for e in entries if e.cell.block in blocks and _values(e)]
+    labels = {e.cell.label for e in own if e.measured or e.verdict is Verdict.NOT_RUN}
     return [e for e in entries if e.cell.block in blocks and e.cell.label in labels]
 
 
@@ -148,7 +152,11 @@ def _draw_values(axis: Axes, line: Sequence[Entry], shift: float, style: dict[st
 
 def _legend(figure: Figure, entries: Sequence[Entry], styles: Mapping[str, dict[str, Any]]) -> None:
     """Draws a legend of the methods above the panels, and of the kinds of values below them."""
-    named = {shown(label): style for label, style in styles.items()}
+    measured = {entry.cell.label for entry in entries if entry.measured}
+    named = {
+        shown(label): style if label in measured else style | HOLLOW
+        for label, style in styles.items()
+    }
     longest = max(map(len, named))
     fitting = int(figure.get_figwidth() / (0.55 + 0.07 * longest))  # inches of handle and letters
     above = {"loc": "outside upper center", "ncols": max(min(len(named), fitting), 1)}
