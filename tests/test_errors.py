@@ -5,8 +5,10 @@ from oversmoothing.errors import described, ends, meant
 
 def test_suggestions_of_other_numbers_only_among_many() -> None:
     assert meant("L=3", ["L=32", "L=16", "L=2"]) == "known: L=2, L=16, L=32"
-    many = [f"net{i}" for i in range(100)]
+    some, many = ([f"net{i}" for i in range(n)] for n in (30, 100))
     assert meant("net100", many).startswith("did you mean 'net")
+    found = meant("net30", some)
+    assert found.startswith("did you mean 'net") and "known: net0, " in found
 
 
 def test_of_many_names_the_ends() -> None:

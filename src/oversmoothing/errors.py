@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-SHOWN = 40  # most names in a message
+SHOWN, FEW = 40, 10  # most names in a message; so many are read at a glance
 LACKS = {  # part of an error of torch -> what the system lacks, and the way out
     "DataLoader worker (pid": "a process that reads data was ended by the system, perhaps for lack "
     "of memory; use fewer with trainer.workers=… and task.evaluation.workers=…",
@@ -62,15 +62,18 @@ class Problems(InputError):
 def meant(name: object, candidates: Iterable[str]) -> str:
     """Returns ``did you mean 'x'?`` if a candidate is similar, else up to ``SHOWN`` candidates.
 
-    Of few candidates, one that differs in its numbers only is none that was meant.
+    One that differs in its numbers only may not be meant: then the candidates follow, or stand
+    alone if they are ``FEW``.
     """
     name, candidates = str(name), list(candidates)
     close = closest(name, {candidate: candidate for candidate in candidates})
     other = close not in (None, name) and re.split(r"\d+", close) == re.split(r"\d+", name)
+    guess = f"did you mean {close!r}?"
     if close and not (other and len(candidates) <= SHOWN):
-        return f"did you mean {close!r}?"
+        return guess
     more = f", … ({len(candidates)} in all)" * (len(candidates) > SHOWN)
-    return f"known: {listed(sorted(candidates, key=_by_number)[:SHOWN])}{more}"
+    known = f"known: {listed(sorted(candidates, key=_by_number)[:SHOWN])}{more}"
+    return f"{guess} {known}" if close and len(candidates) > FEW else known
 
 
 def listed(names: Sequence[str]) -> str:

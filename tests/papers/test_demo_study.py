@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -33,10 +32,9 @@ def test_the_answer_names_the_methods_from_best_to_worst(data: str, study: demo.
 
 
 def test_the_command_with_the_settings_of_a_row_repeats_it(
-    study: demo.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: demo.Study,
 ) -> None:
-    monkeypatch.setattr(demo, "OUTPUTS", tmp_path)
-    section = demo._graph("sbm", study, chance=21.5)
+    section = demo._graph("sbm", study)
     python, script, multirun, *words = shlex.split(section.command)
     for method, *_, settings in section.rows[1:]:
         own = [*words, *settings.strip("`").split()]

@@ -44,3 +44,15 @@ def test_published_values_are_drawn_with_misprints_corrected() -> None:
     _, squirrel = _figure(entries()).axes
     hollow = [line for line in squirrel.lines if line.get_markerfacecolor() == "none"]
     assert [heights(line) for line in hollow] == [[22.37, 19.0], [40.0, 35.5]]
+
+
+def test_only_data_and_methods_with_a_measurement_are_drawn() -> None:
+    def drawn(*unmeasured: str) -> tuple[int, int]:
+        left = [(e.cell, e.measured) for e in entries()]
+        gone = {(c.block, c.key): None for c, _ in left if {c.block, c.key} & {*unmeasured}}
+        figure = _figure(judge([(c, gone.get((c.block, c.key), m)) for c, m in left]))
+        return len(figure.axes), len(figure.legends[0].get_lines())
+
+    assert drawn() == (2, 2)
+    assert drawn("Squirrel") == (1, 2)
+    assert drawn("Squirrel", "base") == (1, 1)

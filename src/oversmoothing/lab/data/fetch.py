@@ -114,4 +114,7 @@ def _by_hand(missing: Sequence[tuple[str, Source]], folder: Path, reason: str) -
         f"{', '.join(name for name, own in missing if own is source)} from {source.urls[0]}/"
         for source in sources
     ]
-    return f"{folder}: missing files ({reason}); put there: {'; '.join(parts)}"
+    return (
+        f"{folder}: missing files ({reason}); put there: {'; '.join(parts)}; or set DATA_ROOT to "
+        "the folder of your data"
+    )

@@ -275,8 +275,12 @@ def _span(values: list[float]) -> str:
 
 
 @matplotlib.rc_context(MAPS)
-def heat_maps(panels: Sequence[Panel], quantities: Sequence[str]) -> Figure:
-    """Draws blocks as rows, and weights and quantities as columns; means over seeds."""
+def heat_maps(panels: Sequence[Panel], quantities: Sequence[str], title: str = "") -> Figure:
+    """Draws blocks as rows, and weights and quantities as columns; means over seeds.
+
+    Args:
+        title: instead of the range of each quantity after the last layer.
+    """
     rows = {panel.place[0]: panel.block for panel in panels}
     columns = [(p, q) for p in sorted({panel.place[1] for panel in panels}) for q in quantities]
     size = (max(4.6, 1.1 + 1.4 * len(columns)), 1.3 + 1.35 * len(rows))
@@ -298,7 +302,8 @@ def heat_maps(panels: Sequence[Panel], quantities: Sequence[str]) -> Figure:
     bar.set_ticks(ticks, labels=[str(tick) for tick in ticks])
     bar.minorticks_off()
     bar.set_label("dark: collapsed to one direction")
-    figure.suptitle("\n".join(_finding(panels, quantity) for quantity in quantities), fontsize=8.5)
+    title = title or "\n".join(_finding(panels, quantity) for quantity in quantities)
+    figure.suptitle(title, fontsize=8.5)
     return figure
 
 

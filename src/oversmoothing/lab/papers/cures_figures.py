@@ -49,11 +49,11 @@ def draw_depths(whole: Study, found: Found) -> Figure:
         own = {place: found[place][1] for place in places if place.graph == graph}
         _lines_of_graph(axis, own)
         auc = any("roc_auc" in (whole[place].metric or "") for place in own)
-        axis.set_title(f"{graph}{', ROC AUC' * auc}, {_best(own)}", fontsize=8)
+        axis.set_title(f"{graph}, {_best(own)}", fontsize=8)
         if graph in graphs[-2:]:
             axis.set_xlabel("layers")
-        if axis.get_subplotspec().is_first_col():
-            axis.set_ylabel("test accuracy, %")
+        if auc or axis.get_subplotspec().is_first_col():
+            axis.set_ylabel("test ROC AUC, %" if auc else "test accuracy, %")
     figure.legend(handles=handles(styles_of(LINES_OF)), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=7.5, handlelength=1.3, columnspacing=0.8)  # fmt: skip
     return figure
@@ -64,7 +64,9 @@ def _best(found: Mapping[Place, Measured]) -> str:
     deepest = max(place.layers for place in found)
     last = {place.method: of.mean for place, of in found.items() if place.layers == deepest}
     best = sorted(last, key=last.__getitem__, reverse=True)[:2]
-    return f"at {deepest}:\n" + ", ".join(f"{method} {last[method]:.1f}" for method in best)
+    return f"best with {deepest} layers:\n" + ", ".join(
+        f"{method} {last[method]:.1f}" for method in best
+    )
 
 
 def _lines_of_graph(axis: Axes, found: Mapping[Place, Measured]) -> None:

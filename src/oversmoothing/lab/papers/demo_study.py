@@ -19,13 +19,12 @@ from omegaconf import DictConfig
 
 from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.methods import styles_of
-from oversmoothing.lab.drawing.panels import LINES, depth_axis, extremes, panels
+from oversmoothing.lab.drawing.panels import LINES, depth_axis, handles, panels
 from oversmoothing.lab.launch.command import configs, run_all
 from oversmoothing.lab.launch.execute import execute, run_folder
 from oversmoothing.lab.launch.script import Parser
-from oversmoothing.lab.papers.centered_fig1 import Panel, draw_figures, failures, panels_of
+from oversmoothing.lab.papers.centered_fig1 import Panel, failures, heat_maps, panels_of
 from oversmoothing.lab.processes import in_processes
-from oversmoothing.lab.report.depth_figure import CHANCE
 from oversmoothing.lab.report.page import Section, write_page
 
 OUTPUTS = Path("outputs/demo")
@@ -40,6 +39,7 @@ DEPTHS = [32, 8, 2]
 # CPU time of the segmentation, of the GCNs of each depth on Cora, and of the ranks, measured on one
 # thread. On the generated graph the GCNs take half of it.
 SECONDS = [150, 176, 50, 16, 25]
+LARGEST = {"color": "#666666", "linestyle": ":", "linewidth": 1}  # class, always answered
 COMMON = [f"paths.outputs={OUTPUTS}", "threads=1", "logger=none"]
 
 Study = dict[str, dict[int, dict[str, Any]]]  # method -> depth -> result of the seed
@@ -68,8 +68,9 @@ def main(argv: list[str]) -> int:
         return 1
     study = {m: {d: _result(networks[m, d]) for d in reversed(DEPTHS)} for m in METHODS}
     chance = _chance(networks["none", max(DEPTHS)], "test_accuracy")
-    shown = [_graph(data, study, chance), _rank(panels_of(ranks)), _segmentation(scenes)]
-    _show(_answer(data, study, chance), [*shown, _section("next", WORDS["next"])])
+    first = save(_draw(study, WORDS["graphs"][data]["name"], chance), OUTPUTS / "depth")
+    shown = [_graph(data, study), _rank(panels_of(ranks)), _segmentation(scenes)]
+    _show(_answer(data, study, chance), first, [*shown, _section("next", WORDS["next"])])
     return 0
 
 
@@ -158,7 +159,13 @@ def _segmentation(config: DictConfig) -> Section:
 
 
 def _rank(panels: Sequence[Panel]) -> Section:
-    head = ["LayerNorm", "weights", "effective rank at γ = 0", "at γ = −1", "γ against the claim"]
+    head = [
+        "LayerNorm",
+        "weights",
+        "effective rank at γ = 0",
+        "at γ = −1",
+        "γ at which the claim fails",
+    ]
     rows, higher = [head], 0
     for panel in panels:
         last = dict(zip(panel.gamma.round(6), panel.effective_rank[:, -1].round(1)))
@@ -166,11 +173,14 @@ def _rank(panels: Sequence[Panel]) -> Section:
         differ = f"{len(failures(panel))} of {len(panel.gamma)}"
         rows.append([panel.block, panel.weights, str(last[0]), str(last[-1]), differ])
     places = {"depth": panels[0].depth[-1], "higher": higher, "panels": len(panels)}
-    figures = draw_figures(panels, OUTPUTS)[:1]  # of the rank; the table has the effective rank
+    title = f"effective rank after {panels[0].depth[-1]} layers: higher with γ = −1 than\n"
+    title += f"with γ = 0 in {higher} of {len(panels)} networks"
+    map_ = heat_maps(panels, ["effective_rank"], title)
+    figures = save(map_, OUTPUTS / "effective_rank")
     return _section("rank", rows, *RANK, figures=figures, **places)
 
 
-def _graph(data: str, study: Study, chance: float) -> Section:
+def _graph(data: str, study: Study) -> Section:
     depths, rows = sorted(DEPTHS), []
     for method, of in study.items():
         words, does = METHODS[method]
@@ -178,19 +188,18 @@ def _graph(data: str, study: Study, chance: float) -> Section:
         rows.append([method, does, *accuracies, f"`{words}`"])
     head = ["method", "what each layer does", *(f"{depth} layers" for depth in depths), "settings"]
     graph, by_depth = WORDS["graphs"][data], f"backbone.depth={','.join(map(str, depths))}"
-    figures = save(_draw(study, graph["name"], chance), OUTPUTS / "depth")
     words = ["-m", f"data={data}", by_depth, *TRAINING]
     places = {"task": graph["task"], "deep": max(DEPTHS)}
-    return _section("graph", [head, *rows], *words, figures=figures, **places)
+    return _section("graph", [head, *rows], *words, **places)
 
 
-def _show(text: str, sections: Sequence[Section]) -> None:
-    """Prints the answer and writes the page, which it opens if there is a screen."""
+def _show(text: str, first: Sequence[Path], sections: Sequence[Section]) -> None:
+    """Prints the answer and writes the page, which begins with the figures ``first``."""
     page = OUTPUTS / "index.html"
-    write_page(page, WORDS["title"], sections, text=text)
+    write_page(page, WORDS["title"], sections, text=text, figures=first)
     for paragraph in text.split("\n\n"):
         print("", textwrap.fill(paragraph.replace("`", ""), 90), sep="\n")
-    print("\nfigures:", *(path for section in sections for path in section.figures))
+    print("\nfigures:", *first, *(path for section in sections for path in section.figures))
     print("page:   ", page.resolve().as_uri())
 
 
@@ -198,23 +207,27 @@ def _show(text: str, sections: Sequence[Section]) -> None:
 def _draw(study: Study, name: str, chance: float) -> Figure:
     """Draws accuracy by depth, and the effective rank by layer of the deepest network."""
     deepest = max(DEPTHS)
-    titles = f"{name}: accuracy by depth", f"rank in {deepest} layers"
-    figure, axes = panels(titles, across=2, each=(2.6, 2.3), margin=(0.0, 0.9))
+    titles = f"{name}: accuracy by depth", f"effective rank in {deepest} layers"
+    figure, axes = panels(titles, across=2, each=(2.6, 2.3), margin=(0.0, 1.1))
     accuracy, ranks = axes.values()
     styles, last = styles_of(study), {}
-    for method, by_depth in [*study.items()][::-1]:  # the plain network on top
+    for method, by_depth in [*study.items()][::-1]:  # the plain network on top, thin
+        style = styles[method] | {"linewidth": 0.8 if method == "none" else 2.2}
         values = [result["test_accuracy"] for result in by_depth.values()]
-        accuracy.plot([*by_depth], values, markersize=4, label=method, **styles[method])
+        accuracy.plot([*by_depth], values, markersize=3 if method == "none" else 5, **style)
         layers = _ranks(by_depth[deepest])
-        ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **styles[method])
+        ranks.plot(range(1, len(layers) + 1), layers, markersize=2, **style)
         last[method] = by_depth[deepest]["test_accuracy"]
-    accuracy.axhline(chance, **CHANCE)
+    accuracy.axhline(chance, **LARGEST)
     accuracy.set(xlabel="layers of the network", ylabel="test accuracy, %")
     ranks.set(xlabel="layer", ylabel="effective rank of nodes")
     depth_axis(accuracy, DEPTHS)
     for title, axis in axes.items():
         axis.set_title(title, fontsize=9)
         axis.set_ylim(bottom=0)
-    figure.suptitle(extremes(f"accuracy in %, {deepest} layers", last, 0), fontsize=9)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    best = max(last, key=last.__getitem__)
+    plain = f"With {deepest} layers: {last['none']:.0f} % without a method"
+    figure.suptitle(f"{plain}, {last[best]:.0f} % with {best}", fontsize=9)
+    named = handles(styles | {"largest class": LARGEST})
+    figure.legend(handles=named, loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -8,7 +8,7 @@ on Cora, from results/. ``verdicts``: the published numbers of each paper by the
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -53,7 +53,8 @@ def main(argv: list[str]) -> int:
     rows, counts, folder = encoder_rows(), verdicts(RESULTS), options.target / "figures"
     print(*save(draw(rows, graph_rows()), folder / "hero", options.pdf), sep="\n")
     print(write_csv(folder / "hero.csv", ("encoder", "seed", "layer", *MEASURES), rows))
-    print(*save(draw_verdicts(counts), folder / "verdicts", options.pdf), sep="\n")
+    picture = draw_verdicts(counts, printed_twice(RESULTS))
+    print(*save(picture, folder / "verdicts", options.pdf), sep="\n")
     names = [name for name, _ in VERDICTS.values()]
     lines = [(paper, *(of[kind] for kind in VERDICTS)) for paper, of in counts.items()]
     print(write_csv(folder / "verdicts.csv", ("paper", *names), lines))
@@ -143,7 +144,7 @@ def _draw_graphs(axis: Axes, rows: Sequence[dict[str, str]]) -> None:
         fontsize=8.5,
         loc="left",
     )
-    axis.set(xlabel="layers", ylabel="test accuracy, %", ylim=(0, 90))
+    axis.set(xlabel="layers", ylabel="test accuracy, % (mean ± std)", ylim=(0, 90))
     depth_axis(axis, depths)
     axis.legend(handles=handles(named), frameon=False, fontsize=8, loc="lower left",
                 bbox_to_anchor=(0, 0), title=f"with {depths[-1]} layers, %", title_fontsize=8,
@@ -157,22 +158,42 @@ def verdicts(results: Path) -> dict[str, Counter[str]]:
     Other readings of a paper and controls do not count.
     """
     found: dict[str, Counter[str]] = {}
-    lines: dict[str, list[str]] = {}
-    for cell in load(results / "expected"):
-        if cell.table not in lines:
-            every = read_csv(results / f"tables/{cell.table}.csv")
-            lines[cell.table] = [line["verdict"] for line in every][::-1]
-        verdict = lines[cell.table].pop()  # a line for each cell, in the same order
+    for paper, line in _published(results):
+        verdict = line["verdict"]
         verdict = Verdict.NOT_RUN if verdict == Verdict.MISSING else verdict
-        if cell.value is not None and not cell.reading and not cell.control:
-            found.setdefault(cell.about.source.partition(",")[0], Counter())[verdict] += 1
+        found.setdefault(paper, Counter())[verdict] += 1
     return found
 
 
+def printed_twice(results: Path) -> int:
+    """Counts the runs that measure a published number of two papers."""
+    papers: dict[str, set[str]] = {}
+    for paper, line in _published(results):
+        if line["run"]:
+            papers.setdefault(line["run"], set()).add(paper)
+    return sum(len(of) > 1 for of in papers.values())
+
+
+def _published(results: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields each published number that counts: its paper, and its line of the table's CSV."""
+    lines: dict[str, list[dict[str, str]]] = {}
+    for cell in load(results / "expected"):
+        if cell.table not in lines:
+            lines[cell.table] = [*read_csv(results / f"tables/{cell.table}.csv")][::-1]
+        line = lines[cell.table].pop()  # a line for each cell, in the same order
+        if cell.value is not None and not cell.reading and not cell.control:
+            yield cell.about.source.partition(",")[0], line
+
+
 @matplotlib.rc_context(LINES)
-def draw_verdicts(counts: dict[str, Counter[str]]) -> Figure:
-    """Draws one bar for each paper, as long as the number of its published values."""
-    figure = Figure(figsize=(5.0, 1.8), dpi=175, layout="constrained", facecolor="white")
+def draw_verdicts(counts: dict[str, Counter[str]], twice: int) -> Figure:
+    """Draws one bar for each paper, as long as the number of its published values.
+
+    Args:
+        counts: of every paper, by verdict.
+        twice: numbers that two papers print; the title says how many.
+    """
+    figure = Figure(figsize=(5.0, 1.95), dpi=175, layout="constrained", facecolor="white")
     axis = figure.add_subplot()
     papers = [*counts][::-1]
     narrow = {paper for paper in papers if max(counts[paper].values()) <= NARROW}
@@ -193,6 +214,7 @@ def draw_verdicts(counts: dict[str, Counter[str]]) -> Figure:
     measured = own.total() - own[Verdict.NOT_RUN]
     agree = own[Verdict.WITHIN]
     title = f"{own.total()} published numbers: {measured} measured, {agree} of these agree"
+    title += f"\n({twice} that two papers print were measured once and count twice)"
     figure.suptitle(title, fontsize=8.5)
     axis.grid(visible=False)
     axis.tick_params(bottom=False, labelbottom=False, left=False)

@@ -13,7 +13,7 @@ from oversmoothing.lab.drawing.files import save
 from oversmoothing.lab.drawing.methods import METHODS, shown, styles_of
 from oversmoothing.lab.drawing.panels import LINES, beside, depth_axis, handles, panels
 from oversmoothing.lab.report.tables import Cell
-from oversmoothing.lab.report.verdict import Entry
+from oversmoothing.lab.report.verdict import Entry, Verdict
 
 DEPTH = "backbone.depth="
 QUANTITIES = {
@@ -22,9 +22,7 @@ QUANTITIES = {
     "layers_after.cosine.-1": "mean cosine of two tokens",
     "layers_after.effective_rank.-1": "effective rank",
 }
-CLASSES = {"Cora": 7, "CiteSeer": 6, "Chameleon": 5, "Squirrel": 5}
 GREY, HOLLOW = "#666666", {"markerfacecolor": "none", "linestyle": (0, (4, 2))}
-CHANCE = {"color": GREY, "linestyle": ":", "linewidth": 1}
 SPREAD = 0.05  # octaves between neighbouring methods, so that their seeds do not overlap
 LEAST = 10  # points that the y-axis spans, so that small differences look small
 
@@ -33,6 +31,7 @@ def draw(entries: Sequence[Entry], stem: Path, pdf: bool = False) -> list[Path]:
     """Writes ``stem``.png and returns its path; the CSV of the table has the data.
 
     Solid lines: measured means, with a dot for each seed. Dashed lines, hollow markers: published.
+    What waits to be measured, a whole data set or method, is left out.
 
     Args:
         entries: cells of a table for which ``by_depth`` holds.
@@ -63,8 +62,20 @@ def by_depth(entries: Sequence[Entry]) -> bool:
     return fitting and len(points) == len(entries) and None not in depths
 
 
+def _with_numbers(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the cells of the data sets and methods of which something is measured.
+
+    Published methods that the table does not run, for a reason that it gives, are kept.
+    """
+    blocks = {e.cell.block for e in entries if e.measured}
+    own = [e for e in entries if e.cell.block in blocks and _values(e)]
+    labels = {e.cell.label for e in own if e.measured or e.verdict is Verdict.NOT_RUN}
+    return [e for e in entries if e.cell.block in blocks and e.cell.label in labels]
+
+
 @matplotlib.rc_context(LINES)
 def _figure(entries: Sequence[Entry]) -> Figure:
+    entries = _with_numbers(entries)
     blocks = list(dict.fromkeys(entry.cell.block for entry in entries))
     styles = styles_of(entry.cell.label for entry in entries)
     across = min(len(blocks), 2)
@@ -96,8 +107,6 @@ def _panel(axis: Axes, entries: Sequence[Entry], styles: Mapping[str, dict[str, 
         _draw_values(axis, line, shift, style)
     depth_axis(axis, {depth_of(entry.cell) for entry in entries if _values(entry)})
     axis.tick_params(labelbottom=True)
-    if chance := _chance(entries):
-        axis.axhline(chance, **CHANCE)
     values = [value for entry in entries for value in _values(entry)]
     if values and 0 <= min(values) < max(values) / 2:  # from 0, differences stay visible
         axis.set_ylim(bottom=0)
@@ -123,13 +132,6 @@ def _finding(entries: Sequence[Entry]) -> str:
     return f"{block} {end} with {depth}, {start}".strip()
 
 
-def _chance(entries: Sequence[Entry]) -> float | None:
-    """Returns the accuracy of guessing one of a graph's classes, in percent; None if unknown."""
-    cell = entries[0].cell
-    known = cell.metric == "test_accuracy" and cell.block in CLASSES
-    return 100 / CLASSES[cell.block] if known else None
-
-
 def _values(entry: Entry) -> list[float]:
     """Returns the measured mean and the published value of a cell, if it has them."""
     mean = entry.measured.mean if entry.measured else None
@@ -150,21 +152,17 @@ def _draw_values(axis: Axes, line: Sequence[Entry], shift: float, style: dict[st
 
 def _legend(figure: Figure, entries: Sequence[Entry], styles: Mapping[str, dict[str, Any]]) -> None:
     """Draws a legend of the methods above the panels, and of the kinds of values below them."""
-    known = {entry.cell.label for entry in entries if _values(entry)}
     measured = {entry.cell.label for entry in entries if entry.measured}
     named = {
         shown(label): style if label in measured else style | HOLLOW
         for label, style in styles.items()
-        if label in known
     }
-    longest = max(map(len, named), default=0)
+    longest = max(map(len, named))
     fitting = int(figure.get_figwidth() / (0.55 + 0.07 * longest))  # inches of handle and letters
     above = {"loc": "outside upper center", "ncols": max(min(len(named), fitting), 1)}
     figure.legend(handles=handles(named), frameon=False, columnspacing=1, **above)
     kinds = {"mean and seeds": {"color": GREY, "marker": "o", "markersize": 4}}
     if any(entry.cell.target is not None for entry in entries):
         kinds["published"] = {"color": GREY, "marker": "o", **HOLLOW}
-    if _chance(entries):
-        kinds["chance"] = CHANCE
     below = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend(handles=handles(kinds), **below)

@@ -107,21 +107,27 @@ def write_page(
     sections: Sequence[Section],
     papers: Sequence[Paper] = (),
     text: str = "",
+    figures: Sequence[Path] = (),
 ) -> None:
     """Writes the page.
 
     Args:
         papers: shown before the sections, each with a line and a bar.
-        text: shown first; paragraphs with empty lines between them.
+        text: shown before them; paragraphs with empty lines between them.
+        figures: PNG files, shown first.
 
     Raises:
         InputError: the page cannot be written.
     """
-    write_text(path, page(title, sections, papers, text))
+    write_text(path, page(title, sections, papers, text, figures))
 
 
 def page(
-    title: str, sections: Sequence[Section], papers: Sequence[Paper] = (), text: str = ""
+    title: str,
+    sections: Sequence[Section],
+    papers: Sequence[Paper] = (),
+    text: str = "",
+    figures: Sequence[Path] = (),
 ) -> str:
     """Returns the page. Texts are never read as HTML; what stands between backticks is code."""
     template = resources.files("oversmoothing.lab.report").joinpath("page.html").read_text("utf-8")
@@ -131,7 +137,7 @@ def page(
     environment.filters["code"] = _code
     names = {"words": words, "publish": publish, "layout": layout, "hint": _hint, "image": _image}
     return environment.from_string(template, names).render(
-        title=title, sections=sections, papers=papers, text=text
+        title=title, sections=sections, papers=papers, text=text, figures=figures
     )
 
 

@@ -40,6 +40,7 @@ from oversmoothing.lab.report.results import (
 from oversmoothing.lab.report.tables import Cell, load, select
 from oversmoothing.lab.report.verdict import judge
 from oversmoothing.lab.store.files import alone
+from oversmoothing.lab.store.results import counted
 
 
 def main() -> int:
@@ -48,16 +49,20 @@ def main() -> int:
     every = load(results / "expected")
     cells = select(every, options.table)
     narrowed = select(cells, options.table, options.data, options.methods, options.columns)
-    path = results / f"{cells[0].table}.jsonl"
+    path, runs = results / f"{cells[0].table}.jsonl", not (options.plan or options.draw)
     runnable = [cell for cell in cells if cell.runnable]
     same_runs(options.overrides, runnable[0].words if runnable else ())
+    if runs:
+        print(f"{options.table}: reads the results of {counted(len(cells), 'cell')}", flush=True)
     planned = collect(cells, options.overrides, None if options.fresh else path)
     missing = [p.remainder for p in planned if p.cell in narrowed and p.missing]
     missing = distinct([p for p in missing if options.all or not p.cell.reason])
     if options.plan:
         print(describe(missing, planned, options.overrides))
         return 0
-    failures = [] if options.draw else run_all(checked(missing, options.overrides), options.jobs)
+    if runs:
+        print(f"{counted(len(missing), 'run')} to do; --plan lists them", flush=True)
+    failures = run_all(checked(missing, options.overrides), options.jobs) if runs else []
     paths = written(planned, narrowed, options)
     if options.target != OUTPUTS:
         changed = [] if options.draw else missing

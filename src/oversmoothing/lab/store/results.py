@@ -14,6 +14,7 @@ from oversmoothing.lab.store.files import OUTPUTS, read_or_set_aside, write_text
 from oversmoothing.lab.store.identity import facts_of, short_name
 
 NEAR = 1.02  # up to this multiple of the chance level, a network counts as no better
+SAME = {"roc_auc": "one score for all", "miou": "one label for all"}  # answer of chance, by metric
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -86,7 +87,7 @@ def summary(result: dict[str, Any], already: bool, swept: str = "") -> str:
     shown = shown or ["no single number: see its result.json"]
     time = "already there" if already else f"{result['seconds']:.0f} s"
     name = f"{result['name']} {swept}".rstrip()
-    return f"{name}: {', '.join(shown)} ({_counted(len(seeds), 'seed')}, {time})"
+    return f"{name}: {', '.join(shown)} ({counted(len(seeds), 'seed')}, {time})"
 
 
 def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
@@ -99,8 +100,8 @@ def setting(config: DictConfig, result: dict[str, Any], folder: Path) -> str:
         level = statistics.fmean(own[metric] for own in by_seed.values())
         reached = statistics.fmean(result["seeds"][seed][metric] for seed in by_seed)
         near = reached < level * NEAR
-        chance = f"{metric} {level:.2f}"
-        words.append(f"no better than chance ({chance})" if near else f"chance: {chance}")
+        answer = next((SAME[end] for end in SAME if metric.endswith(end)), "the largest class")
+        words.append(f"{'no better than ' * near}chance, {answer} ({level:.2f})")
     return f"    {'; '.join(words)} -> {folder}"
 
 
@@ -116,5 +117,6 @@ def _spread(values: list[float]) -> str:
     return f"{mean:.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{mean:.2f}"
 
 
-def _counted(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Returns ``1 run`` or ``2 runs``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
