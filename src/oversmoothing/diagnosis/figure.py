@@ -119,7 +119,7 @@ def _beside(panel: "Axes", report: "Report", metric: str, curves: Curves) -> Non
             [line] = panel.plot(depth, values, color=colour, lw=1.1, label=model)
             line.set_dashes(DASHES[i % len(DASHES)])
             if scale > 1:
-                panel.set_ylabel(f"curves: share of their maximum × {scale}", fontsize=7)
+                panel.set_ylabel(f"other models: scaled to a maximum of {scale:g}", fontsize=7)
 
 
 def _panel(panel: "Axes", report: "Report", metric: str) -> None:
