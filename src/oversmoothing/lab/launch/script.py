@@ -1,8 +1,6 @@
 """What the commands share: exit codes, options, and overrides after ``--``."""
 
 import argparse
-import atexit
-import contextlib
 import io
 import os
 import signal
@@ -49,16 +47,8 @@ def run_script(main: Callable[[], int | None], stopped: str = "stopped") -> None
     except KeyboardInterrupt as error:
         if os.environ.get("RANK", "0") == "0":  # under torchrun the others get the signal as well
             print(stopped, file=sys.stderr, flush=True)
-        _end(128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT))
+        sys.exit(128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT))
     sys.exit(code)
-
-
-def _end(code: int) -> NoReturn:
-    """Ends this process, but leaves its memory to the system: torch frees it for many seconds."""
-    atexit._run_exitfuncs()
-    with contextlib.suppress(OSError):  # the reader has closed the pipe
-        sys.stdout.flush()
-    os._exit(code)
 
 
 class Terminated(KeyboardInterrupt):
