@@ -179,3 +179,12 @@ def test_kernels_run_only_on_the_current_gpu_and_outside_of_transforms(
     noted(x)
     assert found[2:] == [False] * 4
     assert not tried
+
+
+@pytest.mark.parametrize("gamma", [-1.5, -1.0, 0.5])
+def test_rows_sum_to_one_plus_gamma(gamma: float) -> None:
+    """With v = I the output is the mixing matrix itself."""
+    _, m, _ = attention()
+    eye = torch.eye(N, dtype=m.dtype).expand(2, 3, N, N)
+    rows = Centered(gamma)(m @ eye, eye, Context()).sum(dim=-1)
+    assert torch.allclose(rows, torch.full_like(rows, 1 + gamma), atol=1e-14)

@@ -9,6 +9,7 @@ from tokens import random_tokens
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
+from oversmoothing.metrics.smoothness import token_variance
 from oversmoothing.aggregators.contranorm_d import ContraNormD
 
 N, C = 14, 6
@@ -135,3 +136,9 @@ def test_a_token_of_zeros_stays_zero_and_leaves_the_others_finite(N: int, option
     layer = ContraNorm(8, **options)
     torch.testing.assert_close(layer(x.half()).float(), layer(x), rtol=0, atol=0.02)
     assert torch.equal(layer(x * 0), x * 0)
+
+
+def test_raises_the_variance_of_similar_tokens() -> None:
+    """Guo et al., Proposition 1: nearly collapsed tokens are spread out again."""
+    x = tokens() * 0.01 + 1
+    assert (token_variance(ContraNorm(C, 0.5)(x, Context())) > token_variance(x)).all()

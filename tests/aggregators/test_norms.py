@@ -231,3 +231,10 @@ def test_statistics_of_a_batch_leave_out_padding(kind: type) -> None:
     assert torch.allclose(found[mask], norm(x[mask]), atol=1e-12)
     with pytest.raises(InputError, match="2 tokens or more in training"):
         norm(x[0, :1])
+
+
+def test_pairnorm_keeps_the_total_pairwise_distance() -> None:
+    """Zhao and Akoglu, Eq. 9: Σ_ij ‖x_i − x_j‖² = 2 n² s² for any input."""
+    for x in (tokens(), tokens() * 50, tokens().exp()):
+        out = PairNorm("PN", scale=2.0)(x, Context())
+        assert torch.cdist(out, out).square().sum().item() == pytest.approx(2 * 20**2 * 4, rel=1e-5)
