@@ -9,8 +9,8 @@ from tokens import random_tokens
 
 from oversmoothing.aggregators.base import Context
 from oversmoothing.aggregators.contranorm import ContraNorm
-from oversmoothing.metrics.smoothness import token_variance
 from oversmoothing.aggregators.contranorm_d import ContraNormD
+from oversmoothing.metrics.smoothness import token_variance
 
 N, C = 14, 6
 
