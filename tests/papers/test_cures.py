@@ -208,7 +208,7 @@ def test_files_show_what_is_measured(tiny: cures_cells.Study, tmp_path: Path) ->
 def test_the_figure_of_a_part_needs_no_baseline() -> None:
     own = [p for p in study() if (p.graph, p.method) == ("Cora", "GCNII")]
     figure = cures_figures.draw_depths(study(), {place: accuracy([1.0, 2.0]) for place in own})
-    assert [axis.get_title() for axis in figure.axes] == ["Cora, at 32:\nGCNII 1.5"]
+    assert [axis.get_title() for axis in figure.axes] == ["Cora, best with 32 layers:\nGCNII 1.5"]
 
 
 def test_the_title_compares_methods_over_the_same_graphs() -> None:
