@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from oversmoothing.lab.data import planetoid
 from oversmoothing.lab.papers import RESULTS, hero, speed
 
 FIGURES = RESULTS / "figures"
@@ -13,6 +14,14 @@ FIGURES = RESULTS / "figures"
 def lines(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.reader(file))
+
+
+def test_the_dotted_line_is_the_share_of_the_largest_class(data_root: Path, tmp_path: Path) -> None:
+    if not (data_root / "graphs/Planetoid/Cora").exists():
+        pytest.skip("no Cora")
+    cora = planetoid.load("cora", "public", 0, True, str(data_root), str(tmp_path))
+    y = cora.y[cora.masks([0])["test"][0]]
+    assert 100 * y.bincount().max().item() / len(y) == pytest.approx(hero.LARGEST)
 
 
 def test_the_command_draws_what_is_committed(
